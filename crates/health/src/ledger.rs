@@ -1,0 +1,253 @@
+//! What we believe, per subject and vantage, with since when.
+
+mod line;
+mod note;
+mod vantages;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::{Change, Condition, Ending, Health, Policy, Sight, Subject, Transition, Vantage, Volume};
+use line::Line;
+use vantages::Vantages;
+
+/// What we believe about every subject, from every vantage.
+///
+/// A subject about which there is nothing to tell costs one table slot; only what is or was lately wrong has
+/// a note of its own. The text of a handle is shared with whoever passed it in.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    policy: Policy,
+    vantages: Vantages,
+    drivers: HashMap<Arc<str>, Shelf>,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    backend: Line,
+    volumes: HashMap<Arc<str>, Line>,
+}
+
+/// A condition that is believed, and since when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    pub condition: Condition,
+    pub since: Timestamp,
+}
+
+/// What is believed about one subject from one vantage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Belief {
+    /// Whether a look has ever succeeded from here.
+    pub seen: bool,
+    /// What is wrong, worst first. Stands while we are blind.
+    pub conditions: Vec<Held>,
+    pub blind_since: Option<Timestamp>,
+    pub flapping_since: Option<Timestamp>,
+}
+
+/// What has been told about one subject from one vantage: all that must outlive a restart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memo {
+    pub subject: Subject,
+    pub vantage: Vantage,
+    pub told: Vec<Held>,
+    /// When it was last told, so that reminders keep their rhythm.
+    pub told_at: Timestamp,
+    pub blind_since: Option<Timestamp>,
+    pub flapping_since: Option<Timestamp>,
+}
+
+impl Ledger {
+    pub fn new(policy: Policy) -> Self {
+        Self { policy, ..Self::default() }
+    }
+
+    /// Takes in what one look saw and answers what changed by it.
+    pub fn record(
+        &mut self,
+        now: Timestamp,
+        subject: &Subject,
+        vantage: &Vantage,
+        sight: Sight,
+    ) -> Vec<Transition> {
+        let index = self.vantages.index(vantage);
+        let line = line_mut(&mut self.drivers, subject);
+        // Nearly every look at nearly every volume ends here.
+        if line.is_quiet(index) && matches!(sight, Sight::Healthy | Sight::Unlisted) {
+            return Vec::new();
+        }
+        let note = line.note_mut(index);
+        let changes = note.record(&self.policy, now, sight);
+        line.settle(index);
+        told(now, subject, vantage, changes)
+    }
+
+    /// What is due by the passing of time alone: reminders. Call it about once a minute.
+    pub fn tick(&mut self, now: Timestamp) -> Vec<Transition> {
+        let mut due = Vec::new();
+        for (driver, shelf) in &mut self.drivers {
+            let backend = || Subject::Backend(driver.clone());
+            tick_line(&self.policy, &self.vantages, now, &mut shelf.backend, backend, &mut due);
+            for (handle, line) in &mut shelf.volumes {
+                let volume = || Subject::Volume(Volume { driver: driver.clone(), handle: handle.clone() });
+                tick_line(&self.policy, &self.vantages, now, line, volume, &mut due);
+            }
+        }
+        due.sort_by(|a, b| (&a.subject, &a.vantage).cmp(&(&b.subject, &b.vantage)));
+        due
+    }
+
+    /// A subject left the inventory: closes all that was told of it, and forgets it.
+    pub fn forget(&mut self, now: Timestamp, subject: &Subject) -> Vec<Transition> {
+        let Some(shelf) = self.drivers.get_mut(subject.driver()) else { return Vec::new() };
+        let line = match subject {
+            Subject::Volume(volume) => shelf.volumes.remove(&volume.handle),
+            Subject::Backend(_) => Some(std::mem::take(&mut shelf.backend)),
+        };
+        if shelf.volumes.is_empty() && shelf.backend.is_unknown() {
+            self.drivers.remove(subject.driver());
+        }
+        let mut closed = Vec::new();
+        for (index, note) in line.into_iter().flat_map(Line::into_notes) {
+            let Some(vantage) = self.vantages.get(index) else { continue };
+            closed.extend(told(now, subject, vantage, note.close(Ending::LeftInventory)));
+        }
+        closed.sort_by(|a, b| a.vantage.cmp(&b.vantage));
+        closed
+    }
+
+    /// Nobody looks at this subject from there any more, such as after a pod moved away.
+    pub fn forget_view(&mut self, now: Timestamp, subject: &Subject, vantage: &Vantage) -> Vec<Transition> {
+        let Some(index) = self.vantages.find(vantage) else { return Vec::new() };
+        let note = find_line_mut(&mut self.drivers, subject).and_then(|line| line.take(index));
+        note.map_or_else(Vec::new, |note| told(now, subject, vantage, note.close(Ending::VantageGone)))
+    }
+
+    /// A vantage is gone for good, such as with a deleted node: closes all that was told from there.
+    pub fn forget_vantage(&mut self, now: Timestamp, vantage: &Vantage) -> Vec<Transition> {
+        let Some(index) = self.vantages.find(vantage) else { return Vec::new() };
+        let mut closed = Vec::new();
+        for (driver, shelf) in &mut self.drivers {
+            if let Some(note) = shelf.backend.take(index) {
+                let subject = Subject::Backend(driver.clone());
+                closed.extend(told(now, &subject, vantage, note.close(Ending::VantageGone)));
+            }
+            for (handle, line) in &mut shelf.volumes {
+                if let Some(note) = line.take(index) {
+                    let subject = Subject::Volume(Volume { driver: driver.clone(), handle: handle.clone() });
+                    closed.extend(told(now, &subject, vantage, note.close(Ending::VantageGone)));
+                }
+            }
+        }
+        self.vantages.release(index);
+        closed.sort_by(|a, b| a.subject.cmp(&b.subject));
+        closed
+    }
+
+    /// Puts back what had been told before a restart. Tells nothing; what is seen next decides.
+    pub fn recall(&mut self, memo: Memo) {
+        let Memo { subject, vantage, told, told_at, blind_since, flapping_since } = memo;
+        let index = self.vantages.index(&vantage);
+        let line = line_mut(&mut self.drivers, &subject);
+        line.note_mut(index).recall(told, told_at, blind_since, flapping_since);
+        line.settle(index);
+    }
+
+    /// Everything that must outlive a restart, in a stable order. Healthy subjects need nothing remembered.
+    pub fn memos(&self) -> Vec<Memo> {
+        let mut memos = Vec::new();
+        for subject in self.subjects() {
+            let Some(line) = self.line(&subject) else { continue };
+            for (index, note) in line.notes() {
+                let Some(vantage) = self.vantages.get(index) else { continue };
+                memos.extend(note.memo(&subject, vantage));
+            }
+        }
+        memos.sort_by(|a, b| (&a.subject, &a.vantage).cmp(&(&b.subject, &b.vantage)));
+        memos
+    }
+
+    /// Every subject the ledger has a line for, in no particular order.
+    pub fn subjects(&self) -> impl Iterator<Item = Subject> {
+        self.drivers.iter().flat_map(|(driver, shelf)| {
+            let backend = (!shelf.backend.is_unknown()).then(|| Subject::Backend(driver.clone()));
+            let volume = |handle: &Arc<str>| Volume { driver: driver.clone(), handle: handle.clone() };
+            backend.into_iter().chain(shelf.volumes.keys().map(move |handle| Subject::Volume(volume(handle))))
+        })
+    }
+
+    /// What is believed about one subject, per vantage, in the order of vantages.
+    pub fn beliefs(&self, subject: &Subject) -> Vec<(&Vantage, Belief)> {
+        let Some(line) = self.line(subject) else { return Vec::new() };
+        let mut beliefs: Vec<_> =
+            line.beliefs().filter_map(|(index, belief)| Some((self.vantages.get(index)?, belief))).collect();
+        beliefs.sort_by(|a, b| a.0.cmp(b.0));
+        beliefs
+    }
+
+    /// A driver's volumes, each with its health where that can be told without a closer look.
+    pub(crate) fn at_a_glance(&self, driver: &str) -> impl Iterator<Item = (&Arc<str>, Option<Health>)> {
+        let shelf = self.drivers.get(driver);
+        let blind = shelf.map_or(0, |shelf| shelf.backend.blind_bits());
+        let lines = shelf.into_iter().flat_map(|shelf| &shelf.volumes);
+        lines.map(move |(handle, line)| (handle, line.health_at_a_glance(blind)))
+    }
+
+    fn line(&self, subject: &Subject) -> Option<&Line> {
+        let shelf = self.drivers.get(subject.driver())?;
+        match subject {
+            Subject::Volume(volume) => shelf.volumes.get(&volume.handle),
+            Subject::Backend(_) => Some(&shelf.backend),
+        }
+    }
+}
+
+fn tick_line(
+    policy: &Policy,
+    vantages: &Vantages,
+    now: Timestamp,
+    line: &mut Line,
+    subject: impl Fn() -> Subject,
+    due: &mut Vec<Transition>,
+) {
+    for (index, note) in line.notes_mut() {
+        let changes = note.tick(policy, now);
+        if let (false, Some(vantage)) = (changes.is_empty(), vantages.get(index)) {
+            due.extend(told(now, &subject(), vantage, changes));
+        }
+    }
+    line.settle_all();
+}
+
+fn line_mut<'a>(drivers: &'a mut HashMap<Arc<str>, Shelf>, subject: &Subject) -> &'a mut Line {
+    let driver = subject.driver();
+    if !drivers.contains_key(driver) {
+        drivers.insert(driver.clone(), Shelf::default());
+    }
+    let shelf = drivers.get_mut(driver).expect("inserted above");
+    match subject {
+        Subject::Backend(_) => &mut shelf.backend,
+        Subject::Volume(volume) => {
+            if !shelf.volumes.contains_key(&volume.handle) {
+                shelf.volumes.insert(volume.handle.clone(), Line::default());
+            }
+            shelf.volumes.get_mut(&volume.handle).expect("inserted above")
+        }
+    }
+}
+
+fn find_line_mut<'a>(drivers: &'a mut HashMap<Arc<str>, Shelf>, subject: &Subject) -> Option<&'a mut Line> {
+    let shelf = drivers.get_mut(subject.driver())?;
+    match subject {
+        Subject::Volume(volume) => shelf.volumes.get_mut(&volume.handle),
+        Subject::Backend(_) => Some(&mut shelf.backend),
+    }
+}
+
+fn told(now: Timestamp, subject: &Subject, vantage: &Vantage, changes: Vec<Change>) -> Vec<Transition> {
+    let tell = |change| Transition { at: now, subject: subject.clone(), vantage: vantage.clone(), change };
+    changes.into_iter().map(tell).collect()
+}

@@ -1,0 +1,222 @@
+//! Why a volume is not healthy, in one CamelCase word that machines can act on.
+
+use std::fmt;
+
+use crate::{Class, Remedy, Status, sanitize};
+
+/// A reason: one we know what to do about, or a driver's own word, sanitised.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Reason(Repr);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Repr {
+    Known(WellKnown),
+    Other(Box<str>),
+}
+
+impl Reason {
+    /// Takes any text. A well-known spelling becomes the well-known reason, so equal words are equal reasons.
+    pub fn new(text: &str) -> Self {
+        let clean = sanitize::reason(text);
+        Self(match WellKnown::from_name(&clean) {
+            Some(known) => Repr::Known(known),
+            None => Repr::Other(clean.into()),
+        })
+    }
+
+    pub fn as_str(&self) -> &str {
+        match &self.0 {
+            Repr::Known(known) => known.name(),
+            Repr::Other(text) => text,
+        }
+    }
+
+    pub fn well_known(&self) -> Option<WellKnown> {
+        match self.0 {
+            Repr::Known(known) => Some(known),
+            Repr::Other(_) => None,
+        }
+    }
+
+    /// What to do about it. A driver's own word leaves only asking the driver's own documentation.
+    pub fn remedy(&self) -> Remedy {
+        self.well_known().map_or(Remedy::AskOperator, WellKnown::remedy)
+    }
+
+    /// The next step for the person who reads this, as a sentence.
+    pub fn advice(&self) -> &'static str {
+        self.well_known().map_or(
+            "Look the reason up in the storage driver's documentation and check the storage system.",
+            WellKnown::advice,
+        )
+    }
+}
+
+impl From<WellKnown> for Reason {
+    fn from(known: WellKnown) -> Self {
+        Self(Repr::Known(known))
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Makes the enum, its list and its lookups from one table, so that a reason cannot exist in one of them only.
+macro_rules! well_known {
+    ($($name:ident, $status:ident, $remedy:ident, $meaning:literal, $advice:literal;)*) => {
+        /// The reasons that Volmedic itself gives and knows a next step for.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum WellKnown {
+            $(#[doc = $meaning] $name,)*
+        }
+
+        impl WellKnown {
+            /// Every well-known reason, in the order the documentation lists them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+
+            pub fn from_name(name: &str) -> Option<Self> {
+                match name { $(stringify!($name) => Some(Self::$name),)* _ => None }
+            }
+
+            /// The status this reason usually comes with. Who saw it may know better.
+            pub fn usual_status(self) -> Status {
+                match self { $(Self::$name => Status::$status,)* }
+            }
+
+            pub fn remedy(self) -> Remedy {
+                match self { $(Self::$name => Remedy::$remedy,)* }
+            }
+
+            /// What it means, as a sentence.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$name => $meaning,)* }
+            }
+
+            /// What to do next, as a sentence.
+            pub fn advice(self) -> &'static str {
+                match self { $(Self::$name => $advice,)* }
+            }
+        }
+    };
+}
+
+well_known! {
+    VolumeNotFound, Inaccessible, AskOperator,
+        "The storage system no longer knows the volume.",
+        "Check on the storage system whether the volume was deleted; restore it from a snapshot or backup.";
+    OutOfCapacity, Degraded, ExpandVolume,
+        "The volume or its file system is full, or nearly so.",
+        "Free space in the volume or expand the claim.";
+    OutOfInodes, Degraded, FreeSpace,
+        "The file system can take no more files although it may have free bytes.",
+        "Delete files that are not needed; many small files need a file system made with more inodes.";
+    DiskFailure, Inaccessible, ReplaceHardware,
+        "The disk under the volume has failed.",
+        "Move the workload to a replica or restore from backup, then replace the disk.";
+    DiskRemoved, Inaccessible, ReplaceHardware,
+        "The disk under the volume is not there any more.",
+        "Put the disk back or reconnect it; if it was taken out for good, restore from backup.";
+    ConfigError, Inaccessible, AskOperator,
+        "The storage system is configured so that the volume cannot be served.",
+        "Compare the storage system's configuration with the StorageClass and the driver's secrets.";
+    NetworkError, Inaccessible, Wait,
+        "The storage system cannot be reached over the network.",
+        "Check the network between this place and the storage system; the volume comes back with it.";
+    DiskDegrading, Degraded, ReplaceHardware,
+        "The disk still works, but shows signs of failing.",
+        "Plan its replacement and make sure there is a recent backup.";
+    VolumeUnmounted, Inaccessible, AskNodePlugin,
+        "The volume is not mounted where the pod expects it.",
+        "Let the node plugin mount it again, or recreate the pod; restarting a container does not remount.";
+    WrongMount, Inaccessible, RecreatePods,
+        "Something else is mounted where the volume should be, so writes go to the wrong place.",
+        "Stop the pod now, recreate it, and look for data that landed on the wrong disk.";
+    RWIOError, Degraded, AskOperator,
+        "Reads or writes on the volume fail with I/O errors.",
+        "Read the node's kernel log for the device, check disk and cables, and make sure there is a backup.";
+    ReadOnlyFilesystem, Inaccessible, RecreatePods,
+        "The file system went read-only although it was mounted for writing.",
+        "Find the first error in the kernel log, mend its cause, then recreate the pod so that it is mounted anew.";
+    FilesystemCorruption, Degraded, AskOperator,
+        "The file system's own structures are damaged.",
+        "Stop the workload, take a copy of the volume, then let a person repair the file system offline.";
+    FilesystemShutdown, Inaccessible, RecreatePods,
+        "The kernel shut the file system down after an error it could not live with.",
+        "Read the kernel log for the cause, mend it, then recreate the pod so that it is mounted anew.";
+    MounterDead, Inaccessible, AskNodePlugin,
+        "The userspace process that serves the mount is gone.",
+        "Let the node plugin restart it; if the mount does not come back, recreate the pods that use it.";
+    IOHung, Inaccessible, AskNodePlugin,
+        "Looking at the volume did not come back in time.",
+        "Check the storage system and the mounter process; pods may be stuck until it answers.";
+    StaleHandle, Inaccessible, RecreatePods,
+        "The server no longer knows the file handle of the mount.",
+        "Make sure the server exports the volume, then recreate the pods that use it.";
+    NodeDown, Inaccessible, AskOperator,
+        "The node that uses the volume does not answer the cluster.",
+        "Check the node; only when it is surely off may its volumes be moved to another one.";
+    VolumeConditionAbnormal, Degraded, AskOperator,
+        "The driver calls the volume abnormal in the older CSI dialect, which has no reasons.",
+        "Read the driver's message and check the storage system.";
+}
+
+impl WellKnown {
+    /// The condition type of the first proposals for this reason; its name is their error code.
+    pub fn class(self) -> Class {
+        self.usual_status().class()
+    }
+}
+
+impl fmt::Display for WellKnown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_found_again_and_needs_no_sanitising() {
+        for &known in WellKnown::ALL {
+            assert_eq!(WellKnown::from_name(known.name()), Some(known));
+            assert_eq!(sanitize::reason(known.name()), known.name());
+        }
+    }
+
+    #[test]
+    fn the_common_error_codes_of_the_first_proposal_are_all_known() {
+        let codes = "VolumeNotFound OutOfCapacity DiskFailure DiskRemoved ConfigError NetworkError DiskDegrading \
+                     VolumeUnmounted RWIOError FilesystemCorruption NodeDown";
+        for code in codes.split_whitespace() {
+            assert!(WellKnown::from_name(code).is_some(), "{code}");
+        }
+    }
+
+    #[test]
+    fn no_reason_claims_lost_data_by_itself() {
+        for known in WellKnown::ALL {
+            assert_ne!(known.usual_status(), Status::DataLoss, "{known}: only who saw the loss may say so");
+        }
+    }
+
+    #[test]
+    fn sentences_are_sentences() {
+        for known in WellKnown::ALL {
+            for text in [known.meaning(), known.advice()] {
+                assert!(
+                    text.ends_with('.') && text.starts_with(|c: char| c.is_uppercase()),
+                    "{known}: {text}"
+                );
+            }
+        }
+    }
+}
