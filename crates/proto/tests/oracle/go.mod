@@ -1,0 +1,17 @@
+module volmedic/oracle
+
+go 1.24.0
+
+require (
+	github.com/container-storage-interface/spec v1.12.1-0.20260720052920-cd9e7ad1ae09
+	github.com/csi-addons/spec v0.2.1-0.20260515055340-d4a373713b9a
+	google.golang.org/protobuf v1.36.10
+)
+
+require (
+	golang.org/x/net v0.48.0 // indirect
+	golang.org/x/sys v0.39.0 // indirect
+	golang.org/x/text v0.32.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20251202230838-ff82c1b0f217 // indirect
+	google.golang.org/grpc v1.79.3 // indirect
+)
