@@ -188,6 +188,12 @@ impl Ledger {
         beliefs
     }
 
+    /// Whether anything wrong is believed of a subject from a vantage. Quicker than asking for the belief.
+    pub fn is_adverse(&self, subject: &Subject, vantage: &Vantage) -> bool {
+        let (Some(index), Some(line)) = (self.vantages.find(vantage), self.line(subject)) else { return false };
+        line.notes().any(|(i, note)| i == index && note.is_adverse())
+    }
+
     /// A driver's volumes, each with its health where that can be told without a closer look.
     pub(crate) fn at_a_glance(&self, driver: &str) -> impl Iterator<Item = (&Arc<str>, Option<Health>)> {
         let shelf = self.drivers.get(driver);

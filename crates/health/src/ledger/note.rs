@@ -75,6 +75,10 @@ impl Note {
             && flapping.is_none()
     }
 
+    pub(super) fn is_adverse(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     pub(super) fn is_blind(&self) -> bool {
         self.blind_since.is_some()
     }

@@ -1,0 +1,295 @@
+//! What becomes of what was seen: judged by the ledger, told to the outlet, and followed up by the schedule.
+//!
+//! Nothing here waits or reads a clock; [`run`](crate::run) brings the time and the answers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use jiff::Timestamp;
+use volmedic_api::ObjectRef;
+use volmedic_health::{Change, Ledger, Sight, Subject, Transition, Vantage, Volume, Why};
+
+use crate::ports::{Absent, Arrival, Inventory, ListEnd, Listed, Outlet, Seen, Way};
+use crate::schedule::{Look, Outcome, Pace, Schedule};
+
+/// The time of day for what is told, and a clock that only goes forward for what is due.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    pub day: Timestamp,
+    pub clock: Instant,
+}
+
+/// What is believed, shared with whoever shows it.
+pub type Board = Arc<Mutex<Ledger>>;
+
+/// The ledger stays usable after a panic elsewhere: every change to it is complete before the lock is let go.
+pub fn read(board: &Board) -> MutexGuard<'_, Ledger> {
+    board.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Debug)]
+pub struct Pipe<I, O> {
+    driver: Arc<str>,
+    vantage: Vantage,
+    inventory: Arc<I>,
+    outlet: O,
+    board: Board,
+    /// The volumes there should be, each with the last pass that listed it.
+    roster: HashMap<Arc<str>, u32>,
+    pass: u32,
+    schedule: Schedule,
+    way: Way,
+}
+
+impl<I: Inventory, O: Outlet> Pipe<I, O> {
+    pub fn new(driver: Arc<str>, inventory: Arc<I>, outlet: O, board: Board, pace: Pace, now: Now) -> Self {
+        Self {
+            driver,
+            vantage: Vantage::Controller,
+            inventory,
+            outlet,
+            board,
+            roster: HashMap::new(),
+            pass: 0,
+            schedule: Schedule::new(pace, now.clock),
+            way: Way::Nothing,
+        }
+    }
+
+    pub fn way(&self) -> &Way {
+        &self.way
+    }
+
+    /// How many volumes there should be.
+    pub fn volumes(&self) -> usize {
+        self.roster.len()
+    }
+
+    /// The driver can be asked in another way now, at another pace.
+    pub fn set_way(&mut self, way: Way, pace: Pace, now: Now) {
+        self.schedule = Schedule::new(pace, now.clock);
+        if way == Way::Look {
+            for handle in self.roster.keys() {
+                self.schedule.add(handle, now.clock);
+            }
+        }
+        self.way = way;
+    }
+
+    pub fn arrivals(&mut self, arrivals: Vec<Arrival>, now: Now) {
+        for arrival in arrivals {
+            match arrival {
+                Arrival::Added(handle) => {
+                    if self.looks() {
+                        self.schedule.add(&handle, now.clock);
+                    }
+                    // A pass that is under way may have gone past its place already: it counts from the next.
+                    self.roster.insert(handle, self.pass);
+                }
+                Arrival::Removed(handle) => {
+                    self.roster.remove(&handle);
+                    self.schedule.remove(&handle);
+                    let subject = self.subject(&handle);
+                    let closed = read(&self.board).forget(now.day, &subject);
+                    self.tell_all(closed);
+                }
+                Arrival::Joined(handle, newcomers) => self.tell_newcomers(&handle, &newcomers, now),
+            }
+        }
+    }
+
+    /// A list begins.
+    pub fn list_began(&mut self) {
+        self.pass = self.pass.wrapping_add(1);
+    }
+
+    /// A part of a list came.
+    pub fn listed(&mut self, page: Vec<Listed>, now: Now) {
+        for Listed { handle, sight, again } in page {
+            // Volumes that are nobody's claim, or another cluster's, are none of our business.
+            let Some((handle, pass)) =
+                self.roster.get_key_value(handle.as_str()).map(|(h, p)| (h.clone(), *p))
+            else {
+                continue;
+            };
+            // Of two entries for one volume the worse is believed.
+            if again && pass == self.pass && !matches!(sight, Sight::Adverse(_)) {
+                continue;
+            }
+            self.roster.insert(handle.clone(), self.pass);
+            let outcome = self.saw(&handle, sight, now);
+            self.follow_up(&handle, outcome, now);
+        }
+    }
+
+    /// A list ended.
+    pub fn list_ended(&mut self, end: &ListEnd, now: Now) {
+        let Way::List { absent, looks } = self.way else { return };
+        let rest: Vec<Arc<str>> = self
+            .roster
+            .iter()
+            .filter(|(_, pass)| **pass != self.pass)
+            .map(|(handle, _)| handle.clone())
+            .collect();
+        match end {
+            ListEnd::Complete => {
+                self.saw_backend(Sight::Healthy, now);
+                for handle in rest {
+                    let sight = match absent {
+                        Absent::Missing => {
+                            Sight::missing("the driver's complete list of volumes does not have it")
+                        }
+                        Absent::Unlisted => Sight::Unlisted,
+                    };
+                    let outcome = self.saw(&handle, sight, now);
+                    self.follow_up(&handle, outcome, now);
+                }
+            }
+            ListEnd::Broken(why) => {
+                self.saw_backend(Sight::NotSeen(why.clone()), now);
+                // What the list did not reach is asked for one by one, where the driver can be asked so.
+                if looks {
+                    for handle in rest {
+                        self.schedule.add(&handle, now.clock);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The volume to look at now, if any.
+    pub fn next_look(&mut self, now: Now) -> Option<Look> {
+        self.schedule.next(now.clock)
+    }
+
+    /// When there may be one to look at again.
+    pub fn next_wake(&self, now: Now) -> Option<Instant> {
+        self.schedule.wake(now.clock)
+    }
+
+    /// A look ended.
+    pub fn looked(&mut self, look: &Look, seen: Seen, now: Now) {
+        let (outcome, driver) = match seen {
+            // Removed while it was looked at: nothing to say of it any more.
+            Seen::Volume(_) if !self.roster.contains_key(&look.key) => (Outcome::Well, None),
+            Seen::Volume(sight) => {
+                let answered = !matches!(sight, Sight::NotSeen(_));
+                (self.saw(&look.key, sight, now), answered.then_some(Sight::Healthy))
+            }
+            Seen::Overloaded(why) => {
+                self.saw(&look.key, Sight::NotSeen(why), now);
+                (Outcome::Overloaded, None)
+            }
+            Seen::DriverGone(why) => (Outcome::Failed, Some(Sight::NotSeen(why))),
+        };
+        if let Some(sight) = driver {
+            self.saw_backend(sight, now);
+        }
+        self.schedule.done(look, now.clock, outcome);
+        // Beside a list only what is wrong is looked at one by one.
+        if self.way != Way::Look && outcome != Outcome::Wrong {
+            self.schedule.remove(&look.key);
+        }
+    }
+
+    /// The driver could not be asked at all.
+    pub fn driver_gone(&mut self, why: Why, now: Now) {
+        self.saw_backend(Sight::NotSeen(why), now);
+    }
+
+    /// Somebody else saw something: a node that went down.
+    pub fn observed(&mut self, handle: &str, vantage: &Vantage, sight: Sight, now: Now) {
+        let subject = self.subject(handle);
+        let news = read(&self.board).record(now.day, &subject, vantage, sight);
+        self.tell_all(news);
+    }
+
+    /// What is due by time alone.
+    pub fn tick(&mut self, now: Now) {
+        let due = read(&self.board).tick(now.day);
+        self.tell_all(due);
+    }
+
+    /// After a restart, what was told of volumes that are no longer there is closed.
+    pub fn close_strangers(&mut self, now: Now) {
+        let strangers: Vec<Subject> = read(&self.board)
+            .subjects()
+            .filter(|subject| match subject {
+                Subject::Volume(volume) => {
+                    volume.driver == self.driver && !self.roster.contains_key(&volume.handle)
+                }
+                Subject::Backend(_) => false,
+            })
+            .collect();
+        for subject in strangers {
+            let closed = read(&self.board).forget(now.day, &subject);
+            self.tell_all(closed);
+        }
+    }
+
+    fn looks(&self) -> bool {
+        matches!(self.way, Way::Look | Way::List { looks: true, .. })
+    }
+
+    fn subject(&self, handle: &str) -> Subject {
+        let handle =
+            self.roster.get_key_value(handle).map_or_else(|| handle.into(), |(handle, _)| handle.clone());
+        Subject::Volume(Volume { driver: self.driver.clone(), handle })
+    }
+
+    /// Puts a sight of a volume into the ledger and says whether it should be looked at again sooner.
+    fn saw(&mut self, handle: &Arc<str>, sight: Sight, now: Now) -> Outcome {
+        let subject = Subject::Volume(Volume { driver: self.driver.clone(), handle: handle.clone() });
+        let (failed, missing) = (matches!(sight, Sight::NotSeen(_)), matches!(sight, Sight::Missing(_)));
+        let board = self.board.clone();
+        let mut ledger = read(&board);
+        let news = ledger.record(now.day, &subject, &self.vantage, sight);
+        let wrong = missing || ledger.is_adverse(&subject, &self.vantage);
+        drop(ledger);
+        self.tell_all(news);
+        match (failed, wrong) {
+            (true, _) => Outcome::Failed,
+            (false, true) => Outcome::Wrong,
+            (false, false) => Outcome::Well,
+        }
+    }
+
+    fn saw_backend(&mut self, sight: Sight, now: Now) {
+        let subject = Subject::Backend(self.driver.clone());
+        let news = read(&self.board).record(now.day, &subject, &self.vantage, sight);
+        self.tell_all(news);
+    }
+
+    /// What a list says is wrong is looked at one by one until it is not, where the driver can be asked so.
+    fn follow_up(&mut self, handle: &Arc<str>, outcome: Outcome, now: Now) {
+        if matches!(self.way, Way::List { looks: true, .. }) && outcome == Outcome::Wrong {
+            self.schedule.add(handle, now.clock);
+        }
+    }
+
+    fn tell_all(&mut self, news: Vec<Transition>) {
+        for transition in news {
+            let about = match &transition.subject {
+                Subject::Volume(volume) => self.inventory.about(&volume.handle),
+                Subject::Backend(_) => Vec::new(),
+            };
+            self.outlet.tell(&transition, about);
+        }
+    }
+
+    /// Who joins a volume that is in trouble is told of the trouble.
+    fn tell_newcomers(&mut self, handle: &str, newcomers: &[ObjectRef], now: Now) {
+        let subject = self.subject(handle);
+        let board = self.board.clone();
+        let ledger = read(&board);
+        for (vantage, belief) in ledger.beliefs(&subject) {
+            for held in belief.conditions {
+                let change = Change::Appeared { condition: held.condition, since: held.since };
+                let transition =
+                    Transition { at: now.day, subject: subject.clone(), vantage: vantage.clone(), change };
+                self.outlet.tell(&transition, newcomers.to_vec());
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What the pipe needs from the rest of the world.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use volmedic_api::ObjectRef;
+use volmedic_health::{Sight, Transition, Why};
+
+/// Which volumes there should be.
+pub trait Inventory: Send + Sync + 'static {
+    /// What changed since the last call. The first call reports everything as added.
+    fn drain(&self) -> Vec<Arrival>;
+    /// Returns when there is something to drain.
+    fn changed(&self) -> impl Future<Output = ()> + Send;
+    /// The objects that a volume's news are told on.
+    fn about(&self, handle: &str) -> Vec<ObjectRef>;
+}
+
+/// How the inventory changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Arrival {
+    Added(Arc<str>),
+    Removed(Arc<str>),
+    /// The volume is now told on these objects too, which have heard nothing of it yet.
+    Joined(Arc<str>, Vec<ObjectRef>),
+}
+
+/// How volumes are looked at.
+pub trait Probe: Send + Sync + 'static {
+    /// How the driver can be asked right now.
+    fn way(&self) -> Way;
+    /// Returns when [`way`](Self::way) may answer differently.
+    fn changed(&self) -> impl Future<Output = ()> + Send;
+    /// Walks the whole list and sends what it says, page by page.
+    fn list(&self, pages: mpsc::Sender<Vec<Listed>>) -> impl Future<Output = ListEnd> + Send;
+    /// Looks at one volume.
+    fn look(&self, handle: &str) -> impl Future<Output = Seen> + Send;
+}
+
+/// How the driver can be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// By a list of all its volumes, or of the unhealthy ones.
+    List {
+        absent: Absent,
+        /// One volume can also be looked at on its own.
+        looks: bool,
+    },
+    /// Volume by volume.
+    Look,
+    /// Not at all: it tells nothing about health.
+    Nothing,
+    /// It cannot be reached.
+    Blind(Why),
+}
+
+/// What it means to be absent from a complete list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absent {
+    /// The list has all volumes: the volume is gone.
+    Missing,
+    /// The list has the unhealthy volumes: nothing adverse is known.
+    Unlisted,
+}
+
+/// One entry of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    pub handle: String,
+    pub sight: Sight,
+    /// It came before in this pass.
+    pub again: bool,
+}
+
+/// How a list ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListEnd {
+    Complete,
+    /// It is not whole, and why. What its pages did say stands.
+    Broken(Why),
+}
+
+/// What one look saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// Something about the volume, if only that it could not be seen.
+    Volume(Sight),
+    /// Like a volume that could not be seen, but the driver asked for fewer questions at once.
+    Overloaded(Why),
+    /// Nothing about the volume: the driver itself is not there.
+    DriverGone(Why),
+}
+
+/// Where news go. Must not wait: what cannot be sent at once is queued behind it.
+pub trait Outlet: Send + 'static {
+    fn tell(&mut self, transition: &Transition, about: Vec<ObjectRef>);
+}

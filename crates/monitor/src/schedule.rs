@@ -1,0 +1,379 @@
+//! Which volume is looked at when, where each is asked for on its own.
+//!
+//! Every volume has its own moment within the interval, so that the looks are spread evenly and stay spread
+//! whatever happens. What is new is looked at once, what is wrong sooner again. A look that takes long leaves
+//! its place to others: hung volumes wait in a lane of their own and delay nobody.
+
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How fast to go.
+#[derive(Debug, Clone)]
+pub struct Pace {
+    /// Every volume is looked at once in this time.
+    pub interval: Duration,
+    /// So many looks at once, not counting slow ones.
+    pub workers: usize,
+    /// A look that has taken this long is slow, and its place is given to another.
+    pub slow_after: Duration,
+    /// So many slow looks at once; no new look begins while there are more.
+    pub slow_limit: usize,
+    /// What is wrong is looked at again after this share of the interval.
+    pub sooner: u32,
+}
+
+impl Pace {
+    pub fn new(interval: Duration, workers: usize) -> Self {
+        Self {
+            interval: interval.max(Duration::from_millis(1)),
+            workers: workers.max(1),
+            slow_after: Duration::from_secs(1).min(interval / 10),
+            slow_limit: workers.saturating_mul(10).max(100),
+            sooner: 4,
+        }
+    }
+}
+
+/// How a look went, as far as the schedule cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing wrong.
+    Well,
+    /// Something is wrong, or needs to be confirmed: look again sooner.
+    Wrong,
+    /// Nothing was learnt: look again in turn.
+    Failed,
+    /// The driver has too much to do: look again in turn, and at fewer volumes at once.
+    Overloaded,
+}
+
+/// Which volume is looked at when. Time is an argument; nothing here waits.
+#[derive(Debug)]
+pub struct Schedule {
+    pace: Pace,
+    start: Instant,
+    hasher: RandomState,
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    by_key: HashMap<Arc<str>, u32>,
+    /// Due times in milliseconds since the start; entries that no longer match their slot are stale.
+    queue: BinaryHeap<Reverse<(u64, u32)>>,
+    running: Vec<(u32, Instant)>,
+    /// How many looks at once the driver bears, in thousandths.
+    bearable: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    key: Arc<str>,
+    due: u64,
+    running: bool,
+    /// Left while it was being looked at: the place is freed when the look ends.
+    left: bool,
+}
+
+impl Schedule {
+    pub fn new(pace: Pace, start: Instant) -> Self {
+        let bearable = pace.workers * 1000;
+        Self {
+            pace,
+            start,
+            hasher: RandomState::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_key: HashMap::new(),
+            queue: BinaryHeap::new(),
+            running: Vec::new(),
+            bearable,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    /// Looks at it as soon as there is room, and then in turn. Adding twice changes nothing.
+    pub fn add(&mut self, key: &Arc<str>, now: Instant) {
+        let due = self.millis(now);
+        let entry = match self.by_key.entry(key.clone()) {
+            Entry::Vacant(entry) => entry,
+            // It may have left and come back during one look.
+            Entry::Occupied(entry) => {
+                if let Some(slot) = &mut self.slots[*entry.get() as usize] {
+                    slot.left = false;
+                }
+                return;
+            }
+        };
+        let slot = Slot { key: key.clone(), due, running: false, left: false };
+        let index = if let Some(index) = self.free.pop() {
+            self.slots[index as usize] = Some(slot);
+            index
+        } else {
+            self.slots.push(Some(slot));
+            u32::try_from(self.slots.len() - 1).expect("fewer than four billion volumes")
+        };
+        entry.insert(index);
+        self.queue.push(Reverse((due, index)));
+    }
+
+    pub fn remove(&mut self, key: &str) {
+        let Some(&index) = self.by_key.get(key) else { return };
+        match &mut self.slots[index as usize] {
+            Some(slot) if slot.running => slot.left = true,
+            _ => self.release(index, key),
+        }
+    }
+
+    /// The volume whose look should begin now, if any may. The caller must say when it is [`done`](Self::done).
+    pub fn next(&mut self, now: Instant) -> Option<Look> {
+        let now_millis = self.millis(now);
+        let slow = self.running.iter().filter(|(_, began)| now - *began >= self.pace.slow_after).count();
+        let quick = self.running.len() - slow;
+        if slow >= self.pace.slow_limit || quick >= (self.bearable / 1000).max(1) {
+            return None;
+        }
+        while let Some(&Reverse((due, index))) = self.queue.peek() {
+            let waiting = |slot: &Slot| slot.due == due && !slot.running;
+            if !self.slots[index as usize].as_ref().is_some_and(waiting) {
+                self.queue.pop();
+                continue;
+            }
+            if due > now_millis {
+                return None;
+            }
+            self.queue.pop();
+            self.running.push((index, now));
+            let slot = self.slots[index as usize].as_mut()?;
+            slot.running = true;
+            return Some(Look { index, key: slot.key.clone() });
+        }
+        None
+    }
+
+    /// A look that [`next`](Self::next) began has ended.
+    pub fn done(&mut self, look: &Look, now: Instant, outcome: Outcome) {
+        let Some(place) = self.running.iter().position(|(index, _)| *index == look.index) else { return };
+        self.running.swap_remove(place);
+        self.bear(outcome);
+        let due = self.due_after(&look.key, now, outcome);
+        let Some(slot) = &mut self.slots[look.index as usize] else { return };
+        if slot.left {
+            self.release(look.index, &look.key);
+            return;
+        }
+        slot.running = false;
+        slot.due = due;
+        self.queue.push(Reverse((due, look.index)));
+    }
+
+    /// When [`next`](Self::next) may have something again, if nothing else happens until then.
+    pub fn wake(&self, now: Instant) -> Option<Instant> {
+        let due = self.queue.peek().map(|Reverse((due, _))| self.start + Duration::from_millis(*due));
+        // A running look that turns slow makes room.
+        let turns_slow =
+            self.running.iter().map(|(_, began)| *began + self.pace.slow_after).filter(|at| *at > now).min();
+        match (due, turns_slow) {
+            (Some(due), _) if due > now => Some(due),
+            (Some(_), turns_slow) => turns_slow,
+            (None, _) => None,
+        }
+    }
+
+    /// How late the next look is: more than a moment means that the volumes cannot all be looked at in time.
+    pub fn lag(&self, now: Instant) -> Duration {
+        let due = self.queue.peek().map(|Reverse((due, _))| self.start + Duration::from_millis(*due));
+        due.map_or(Duration::ZERO, |due| now.saturating_duration_since(due))
+    }
+
+    fn release(&mut self, index: u32, key: &str) {
+        self.by_key.remove(key);
+        self.slots[index as usize] = None;
+        self.free.push(index);
+    }
+
+    fn millis(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.start).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The next time of the volume's own moment within the interval; sooner for what is wrong.
+    fn due_after(&self, key: &str, now: Instant, outcome: Outcome) -> u64 {
+        let interval = u64::try_from(self.pace.interval.as_millis()).unwrap_or(u64::MAX).max(1);
+        let now = self.millis(now);
+        let moment = self.hasher.hash_one(key) % interval;
+        let in_turn = now + 1 + (moment + interval - (now + 1) % interval) % interval;
+        match outcome {
+            Outcome::Wrong => in_turn.min(now + (interval / u64::from(self.pace.sooner.max(1))).max(1)),
+            Outcome::Well | Outcome::Failed | Outcome::Overloaded => in_turn,
+        }
+    }
+
+    /// Halves the number of looks at once when the driver has too much to do; regains it slowly.
+    fn bear(&mut self, outcome: Outcome) {
+        let most = self.pace.workers * 1000;
+        self.bearable = match outcome {
+            Outcome::Overloaded => (self.bearable / 2).max(1000),
+            Outcome::Well | Outcome::Wrong => (self.bearable + 1_000_000 / self.bearable.max(1)).min(most),
+            Outcome::Failed => self.bearable,
+        };
+    }
+}
+
+/// A look that is under way.
+#[derive(Debug, Clone)]
+pub struct Look {
+    index: u32,
+    pub key: Arc<str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    /// Plays looks that take as long as `takes` says and go as `went` says, and counts them per volume.
+    struct Play {
+        schedule: Schedule,
+        now: Instant,
+        ending: BinaryHeap<Reverse<(Instant, usize)>>,
+        looks: Vec<Look>,
+        counts: HashMap<Arc<str>, usize>,
+        most_at_once: usize,
+    }
+
+    impl Play {
+        fn new(pace: Pace, volumes: usize) -> Self {
+            let now = Instant::now();
+            let mut schedule = Schedule::new(pace, now);
+            for i in 0..volumes {
+                schedule.add(&format!("v{i}").into(), now);
+            }
+            let (ending, looks) = (BinaryHeap::new(), Vec::new());
+            Self { schedule, now, ending, looks, counts: HashMap::new(), most_at_once: 0 }
+        }
+
+        fn run(&mut self, time: Duration, takes: impl Fn(&str) -> Duration, went: impl Fn(&str) -> Outcome) {
+            let end = self.now + time;
+            loop {
+                while let Some(look) = self.schedule.next(self.now) {
+                    *self.counts.entry(look.key.clone()).or_default() += 1;
+                    self.ending.push(Reverse((self.now + takes(&look.key), self.looks.len())));
+                    self.looks.push(look);
+                }
+                self.most_at_once = self.most_at_once.max(self.ending.len());
+                let ends = self.ending.peek().map(|Reverse((at, _))| *at);
+                let next = [ends, self.schedule.wake(self.now)].into_iter().flatten().min();
+                let Some(next) = next.filter(|next| *next <= end) else { break };
+                assert!(next >= self.now, "time goes forward");
+                self.now = next;
+                while let Some(&Reverse((at, look))) = self.ending.peek() {
+                    if at > self.now {
+                        break;
+                    }
+                    self.ending.pop();
+                    let look = self.looks[look].clone();
+                    let outcome = went(&look.key);
+                    self.schedule.done(&look, self.now, outcome);
+                }
+            }
+            self.now = end;
+        }
+    }
+
+    #[test]
+    fn every_volume_is_looked_at_every_interval() {
+        let mut play = Play::new(Pace::new(MINUTE, 10), 1000);
+        play.run(10 * MINUTE, |_| Duration::from_millis(20), |_| Outcome::Well);
+        assert_eq!(play.counts.len(), 1000);
+        for (key, count) in &play.counts {
+            assert!((10..=12).contains(count), "{key} was looked at {count} times in ten intervals");
+        }
+        assert!(play.most_at_once <= 10);
+    }
+
+    #[test]
+    fn looks_are_spread_over_the_interval() {
+        let mut play = Play::new(Pace::new(MINUTE, 50), 1000);
+        play.run(MINUTE, |_| Duration::from_millis(1), |_| Outcome::Well);
+        // One second of the second round has its share of the looks, not all of them.
+        play.counts.clear();
+        play.run(Duration::from_secs(1), |_| Duration::from_millis(1), |_| Outcome::Well);
+        let looks = play.counts.values().sum::<usize>();
+        assert!(looks < 60, "{looks} looks in one second; an even share would be about 17");
+    }
+
+    #[test]
+    fn ten_hung_volumes_delay_nobody() {
+        let hung = |key: &str| key.len() == 2; // v0 to v9
+        let takes = |key: &str| if hung(key) { Duration::from_secs(15) } else { Duration::from_millis(5) };
+        let went = |key: &str| if hung(key) { Outcome::Failed } else { Outcome::Well };
+        let mut play = Play::new(Pace::new(MINUTE, 10), 1000);
+        play.run(10 * MINUTE, takes, went);
+        for i in 10..1000 {
+            let count = play.counts[format!("v{i}").as_str()];
+            assert!(count >= 10, "v{i} was looked at {count} times in ten intervals");
+        }
+    }
+
+    #[test]
+    fn more_slow_volumes_than_bearable_stop_new_looks_until_some_end() {
+        let mut pace = Pace::new(MINUTE, 2);
+        pace.slow_limit = 5;
+        let mut play = Play::new(pace, 100);
+        play.run(Duration::from_secs(30), |_| Duration::from_hours(1), |_| Outcome::Failed);
+        assert_eq!(
+            play.counts.len(),
+            5 + 1,
+            "five slow looks and those that began before the fifth turned slow"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_looked_at_sooner() {
+        let mut play = Play::new(Pace::new(MINUTE, 10), 100);
+        let went = |key: &str| if key == "v7" { Outcome::Wrong } else { Outcome::Well };
+        play.run(10 * MINUTE, |_| Duration::from_millis(1), went);
+        assert!(play.counts["v7"] >= 40, "{}", play.counts["v7"]);
+        assert!(play.counts["v8"] <= 12);
+    }
+
+    #[test]
+    fn an_overloaded_driver_is_asked_less_at_once_and_regains_trust() {
+        let mut play = Play::new(Pace::new(Duration::from_secs(1), 16), 2000);
+        play.run(Duration::from_secs(2), |_| Duration::from_millis(50), |_| Outcome::Overloaded);
+        play.most_at_once = 0;
+        play.run(Duration::from_secs(2), |_| Duration::from_millis(50), |_| Outcome::Overloaded);
+        assert_eq!(play.most_at_once, 1);
+        play.run(Duration::from_mins(2), |_| Duration::from_millis(50), |_| Outcome::Well);
+        assert_eq!(play.most_at_once, 16);
+    }
+
+    #[test]
+    fn volumes_come_and_go_even_while_they_are_looked_at() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(Pace::new(MINUTE, 10), now);
+        let key: Arc<str> = "v".into();
+        schedule.add(&key, now);
+        schedule.add(&key, now);
+        let look = schedule.next(now).unwrap();
+        assert!(schedule.next(now).is_none(), "one look at a time");
+        schedule.remove("v");
+        schedule.add(&key, now);
+        assert!(schedule.next(now).is_none(), "one look at a time, even for one that left and came back");
+        schedule.done(&look, now, Outcome::Well);
+        let look = schedule.next(now + MINUTE).unwrap();
+        schedule.remove("v");
+        schedule.done(&look, now + MINUTE, Outcome::Well);
+        assert!(schedule.is_empty() && schedule.next(now + 3 * MINUTE).is_none());
+        assert_eq!(schedule.wake(now), None);
+    }
+}

@@ -1,0 +1,337 @@
+//! The whole pipe with a paused clock: a scripted driver on one end, what was told on the other.
+
+#![allow(clippy::unwrap_used, reason = "a lock in a test may be poisoned only by a failing test")]
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::{Notify, mpsc};
+use volmedic_api::{Kind, ObjectRef};
+use volmedic_health::{
+    Change, Condition, Ledger, Policy, Reason, Sight, Status, Subject, Transition, Vantage, Why, WhyKind,
+};
+use volmedic_monitor::{
+    Absent, Arrival, Inventory, ListEnd, Listed, Now, Observation, Outlet, Pipe, Probe, Seen, Settings, Way,
+    read, run,
+};
+
+const DRIVER: &str = "disk.example.net";
+
+#[derive(Default)]
+struct Volumes {
+    changes: Mutex<Vec<Arrival>>,
+    woken: Notify,
+}
+
+impl Volumes {
+    fn push(&self, arrival: Arrival) {
+        self.changes.lock().unwrap().push(arrival);
+        self.woken.notify_one();
+    }
+}
+
+fn claim(handle: &str) -> ObjectRef {
+    ObjectRef::new(Kind::PersistentVolumeClaim, "shop", &format!("claim-{handle}"), "uid")
+}
+
+impl Inventory for Volumes {
+    fn drain(&self) -> Vec<Arrival> {
+        std::mem::take(&mut *self.changes.lock().unwrap())
+    }
+
+    async fn changed(&self) {
+        self.woken.notified().await;
+    }
+
+    fn about(&self, handle: &str) -> Vec<ObjectRef> {
+        vec![claim(handle)]
+    }
+}
+
+/// A driver that answers as it is told to.
+struct Script {
+    way: Mutex<Way>,
+    changed: Notify,
+    /// What is wrong with which volume; `NotSeen` takes its time.
+    state: Mutex<HashMap<String, Sight>>,
+    /// Volumes that the list of all volumes has, besides those with a state.
+    present: Mutex<Vec<String>>,
+    list_breaks: Mutex<Option<Why>>,
+    looks: Mutex<HashMap<String, usize>>,
+    lists: AtomicUsize,
+}
+
+impl Script {
+    fn new(way: Way) -> Arc<Self> {
+        Arc::new(Self {
+            way: Mutex::new(way),
+            changed: Notify::new(),
+            state: Mutex::default(),
+            present: Mutex::default(),
+            list_breaks: Mutex::default(),
+            looks: Mutex::default(),
+            lists: AtomicUsize::new(0),
+        })
+    }
+
+    fn set_way(&self, way: Way) {
+        *self.way.lock().unwrap() = way;
+        self.changed.notify_one();
+    }
+
+    fn set(&self, handle: &str, sight: impl Into<Option<Sight>>) {
+        let mut state = self.state.lock().unwrap();
+        match sight.into() {
+            Some(sight) => drop(state.insert(handle.into(), sight)),
+            None => drop(state.remove(handle)),
+        }
+    }
+}
+
+impl Probe for Script {
+    fn way(&self) -> Way {
+        self.way.lock().unwrap().clone()
+    }
+
+    async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    async fn list(&self, pages: mpsc::Sender<Vec<Listed>>) -> ListEnd {
+        self.lists.fetch_add(1, Ordering::Relaxed);
+        let mut entries: Vec<Listed> = self
+            .state
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(handle, sight)| Listed { handle: handle.clone(), sight: sight.clone(), again: false })
+            .collect();
+        let present = self.present.lock().unwrap().clone();
+        entries.extend(present.into_iter().map(|handle| Listed {
+            handle,
+            sight: Sight::Healthy,
+            again: false,
+        }));
+        for page in entries.chunks(2) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let _ = pages.send(page.to_vec()).await;
+        }
+        let breaks = self.list_breaks.lock().unwrap().clone();
+        breaks.map_or(ListEnd::Complete, ListEnd::Broken)
+    }
+
+    async fn look(&self, handle: &str) -> Seen {
+        *self.looks.lock().unwrap().entry(handle.into()).or_default() += 1;
+        let sight = self.state.lock().unwrap().get(handle).cloned().unwrap_or(Sight::Healthy);
+        let takes = if matches!(sight, Sight::NotSeen(_)) { 15_000 } else { 10 };
+        tokio::time::sleep(Duration::from_millis(takes)).await;
+        Seen::Volume(sight)
+    }
+}
+
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Outlet for Told {
+    fn tell(&mut self, transition: &Transition, about: Vec<ObjectRef>) {
+        let what = match &transition.change {
+            Change::Appeared { condition, .. } => format!("appeared {condition}"),
+            Change::Cleared { condition, ending, .. } => format!("cleared {condition} {ending:?}"),
+            other => other.kind().to_owned(),
+        };
+        let on: Vec<String> = about.iter().map(ToString::to_string).collect();
+        let subject = match &transition.subject {
+            Subject::Volume(volume) => volume.handle.to_string(),
+            Subject::Backend(_) => "backend".into(),
+        };
+        self.0.lock().unwrap().push(format!("{subject}: {what} on {on:?}"));
+    }
+}
+
+impl Told {
+    fn take(&self) -> Vec<String> {
+        let mut told = std::mem::take(&mut *self.0.lock().unwrap());
+        told.sort();
+        told
+    }
+}
+
+struct Stage {
+    volumes: Arc<Volumes>,
+    script: Arc<Script>,
+    told: Told,
+    observe: mpsc::Sender<Observation>,
+    board: volmedic_monitor::Board,
+    stop: Arc<Notify>,
+}
+
+fn start(way: Way, volumes: usize) -> Stage {
+    let (script, told, inventory) = (Script::new(way), Told::default(), Arc::new(Volumes::default()));
+    for i in 0..volumes {
+        inventory.push(Arrival::Added(format!("v{i}").into()));
+    }
+    let board = Arc::new(Mutex::new(Ledger::new(Policy::default())));
+    let settings =
+        Settings { list_every: Duration::from_mins(5), look_every: Duration::from_mins(1), workers: 10 };
+    let began = tokio::time::Instant::now();
+    let clock = move || {
+        let clock = tokio::time::Instant::now();
+        let passed = SignedDuration::try_from(clock - began).expect("short");
+        Now { day: Timestamp::UNIX_EPOCH + passed, clock: clock.into_std() }
+    };
+    let pace = settings.pace(&Way::Look);
+    let pipe = Pipe::new(DRIVER.into(), inventory.clone(), told.clone(), board.clone(), pace, clock());
+    let (observe, observations) = mpsc::channel(16);
+    let stop = Arc::new(Notify::new());
+    let stopped = stop.clone();
+    let probe = script.clone();
+    let seen = inventory.clone();
+    tokio::spawn(async move {
+        run(pipe, seen, probe, settings, observations, clock, async move { stopped.notified().await }).await;
+    });
+    Stage { volumes: inventory, script, told, observe, board, stop }
+}
+
+async fn minutes(minutes: u64) {
+    tokio::time::sleep(Duration::from_mins(minutes)).await;
+}
+
+fn bad(reason: &str) -> Sight {
+    Sight::adverse([Condition::new(Status::Degraded, Reason::new(reason), "")])
+}
+
+#[tokio::test(start_paused = true)]
+async fn volume_by_volume_everything_is_looked_at_every_interval_and_hung_ones_delay_nobody() {
+    let stage = start(Way::Look, 200);
+    for i in 0..10 {
+        stage.script.set(&format!("v{i}"), Sight::not_seen(WhyKind::TimedOut, ""));
+    }
+    minutes(10).await;
+    let looks = stage.script.looks.lock().unwrap().clone();
+    for i in 10..200 {
+        let count = looks[&format!("v{i}")];
+        assert!((10..=12).contains(&count), "v{i} was looked at {count} times in ten minutes");
+    }
+    let told = stage.told.take();
+    assert_eq!(told.len(), 10, "each hung volume is told once as unseen: {told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_volume_is_looked_at_once_and_told_on_its_claim() {
+    let stage = start(Way::Look, 1);
+    minutes(1).await;
+    stage.script.set("late", bad("SlowIO"));
+    stage.volumes.push(Arrival::Added("late".into()));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(stage.told.take(), [r#"late: appeared Degraded/SlowIO on ["claim shop/claim-late"]"#]);
+    stage.script.set("late", None);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let recovered = stage.told.take();
+    assert_eq!(recovered, [r#"late: cleared Degraded/SlowIO Recovered on ["claim shop/claim-late"]"#]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_the_unhealthy_is_confirmed_by_a_look_where_there_is_one() {
+    let stage = start(Way::List { absent: Absent::Unlisted, looks: true }, 3);
+    stage.script.set("v1", bad("SlowIO"));
+    stage.script.set("stranger", bad("NotOurs"));
+    minutes(6).await;
+    assert_eq!(stage.told.take(), [r#"v1: appeared Degraded/SlowIO on ["claim shop/claim-v1"]"#]);
+    stage.script.set("v1", None);
+    // What is wrong is looked at again within a quarter of the five minutes.
+    tokio::time::sleep(Duration::from_secs(76)).await;
+    assert_eq!(stage.told.take().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_look_recovery_takes_two_complete_lists_and_a_broken_one_does_not_count() {
+    let stage = start(Way::List { absent: Absent::Unlisted, looks: false }, 3);
+    stage.script.set("v1", bad("SlowIO"));
+    minutes(1).await;
+    assert_eq!(stage.told.take().len(), 1);
+    stage.script.set("v1", None);
+    minutes(5).await;
+    assert!(stage.told.take().is_empty(), "absent from one list");
+    *stage.script.list_breaks.lock().unwrap() = Some(Why::new(WhyKind::Incomplete, "page 2 never came"));
+    minutes(5).await;
+    assert!(stage.told.take().is_empty(), "absent from a list that is not whole");
+    *stage.script.list_breaks.lock().unwrap() = None;
+    minutes(5).await;
+    assert_eq!(stage.told.take(), [r#"v1: cleared Degraded/SlowIO Recovered on ["claim shop/claim-v1"]"#]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_missing_from_the_list_of_all_is_told_on_the_second_list() {
+    let stage = start(Way::List { absent: Absent::Missing, looks: false }, 3);
+    stage.script.present.lock().unwrap().extend(["v0".to_owned(), "v2".to_owned()]);
+    minutes(1).await;
+    assert!(stage.told.take().is_empty());
+    minutes(5).await;
+    let gone = stage.told.take();
+    assert_eq!(gone, [r#"v1: appeared Inaccessible/VolumeNotFound on ["claim shop/claim-v1"]"#]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_breaks_falls_back_to_looks_and_is_told_once_as_blindness_of_the_backend() {
+    let stage = start(Way::List { absent: Absent::Missing, looks: true }, 50);
+    *stage.script.list_breaks.lock().unwrap() = Some(Why::new(WhyKind::Incomplete, "page 1 never came"));
+    stage.script.state.lock().unwrap().clear();
+    minutes(30).await;
+    let looks = stage.script.looks.lock().unwrap().clone();
+    assert!((0..50).all(|i| looks[&format!("v{i}")] >= 6), "each pass that broke was made up for: {looks:?}");
+    // The looks keep the backend in sight.
+    assert_eq!(stage.told.take(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_is_gone_is_one_piece_of_news_not_one_per_volume() {
+    let stage = start(Way::Look, 100);
+    minutes(2).await;
+    stage.script.set_way(Way::Blind(Why::new(WhyKind::Unreachable, "connection refused")));
+    minutes(30).await;
+    assert_eq!(stage.told.take(), ["backend: went_blind on []"]);
+    assert_eq!(read(&stage.board).tally(DRIVER).unknown, 100);
+    stage.script.set_way(Way::Look);
+    minutes(1).await;
+    assert_eq!(stage.told.take(), ["backend: sees_again on []"]);
+    assert_eq!(read(&stage.board).tally(DRIVER).healthy, 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_leaves_is_closed_and_who_joins_trouble_is_told() {
+    let stage = start(Way::Look, 2);
+    stage.script.set("v1", bad("SlowIO"));
+    minutes(1).await;
+    stage.told.take();
+    stage.volumes.push(Arrival::Joined("v1".into(), vec![claim("second")]));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(stage.told.take(), [r#"v1: appeared Degraded/SlowIO on ["claim shop/claim-second"]"#]);
+    stage.volumes.push(Arrival::Removed("v1".into()));
+    minutes(5).await;
+    let closed = stage.told.take();
+    assert_eq!(closed, [r#"v1: cleared Degraded/SlowIO LeftInventory on ["claim shop/claim-v1"]"#]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_goes_down_is_told_on_the_claims_on_it() {
+    let stage = start(Way::Nothing, 2);
+    let down = Condition::new(Status::Inaccessible, Reason::new("NodeDown"), "node worker-7 does not answer");
+    let sight = |sight| Observation { handle: "v1".into(), vantage: Vantage::Cluster, sight };
+    stage.observe.send(sight(Sight::adverse([down]))).await.unwrap();
+    minutes(1).await;
+    assert_eq!(stage.told.take(), [r#"v1: appeared Inaccessible/NodeDown on ["claim shop/claim-v1"]"#]);
+    stage.observe.send(sight(Sight::Healthy)).await.unwrap();
+    minutes(1).await;
+    assert_eq!(stage.told.take().len(), 1);
+    stage.stop.notify_one();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_runs_once_an_interval_and_not_while_one_runs() {
+    let stage = start(Way::List { absent: Absent::Unlisted, looks: false }, 3);
+    minutes(51).await;
+    assert_eq!(stage.script.lists.load(Ordering::Relaxed), 11);
+}

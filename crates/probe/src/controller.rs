@@ -1,0 +1,148 @@
+//! Asks a CSI controller plugin, in whichever of its ways it can be asked.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::time::Instant;
+use volmedic_csi::dialect::{self, ControllerChoice, ControllerProbe};
+use volmedic_csi::{Driver, Limits, Pager, PassEnd, Secrets, Session, State};
+use volmedic_health::{Sight, Why};
+
+use crate::sights::{self, Answer};
+
+/// A driver that answered within this time before a late answer is alive: the volume is what hangs.
+const ALIVE_FOR: Duration = Duration::from_secs(5);
+
+/// How the driver can be asked right now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    Asked(ControllerChoice),
+    Gone(Why),
+}
+
+/// One entry of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    pub handle: String,
+    pub sight: Sight,
+    /// The volume came before in this pass.
+    pub again: bool,
+}
+
+/// How a list ended; without details where the driver was not even there.
+#[derive(Debug)]
+pub enum Passed {
+    Walked(Box<PassEnd>),
+    Gone(Why),
+}
+
+/// The controller plugin of one driver.
+#[derive(Debug)]
+pub struct Controller {
+    driver: Driver,
+    pager: AsyncMutex<Pager>,
+    /// Kept, so that a change between two waits is not missed.
+    changes: AsyncMutex<watch::Receiver<State>>,
+    secrets: Secrets,
+    last_answer: Mutex<Option<Instant>>,
+}
+
+impl Controller {
+    pub fn new(driver: Driver, limits: Limits) -> Self {
+        let changes = AsyncMutex::new(driver.watch());
+        Self {
+            driver,
+            changes,
+            pager: AsyncMutex::new(Pager::new(limits)),
+            secrets: Secrets::default(),
+            last_answer: Mutex::new(None),
+        }
+    }
+
+    pub fn way(&self) -> Way {
+        match self.driver.session() {
+            Ok(session) => Way::Asked(dialect::controller(session.features())),
+            Err(error) => Way::Gone(sights::why(&error)),
+        }
+    }
+
+    /// Returns when the driver came or went.
+    pub async fn changed(&self) {
+        // The sender lives as long as the driver does, and the driver as long as we do.
+        let _ = self.changes.lock().await.changed().await;
+    }
+
+    /// Walks the list that [`way`](Self::way) names and hands over each entry as it comes.
+    pub async fn list(&self, mut visit: impl FnMut(Listed)) -> Passed {
+        let session = match self.driver.session() {
+            Ok(session) => session,
+            Err(error) => return Passed::Gone(sights::why(&error)),
+        };
+        let mut pager = self.pager.lock().await;
+        let end = match dialect::controller(session.features()).probe {
+            ControllerProbe::ListHealth => {
+                let visit = |listed: volmedic_csi::Listed<volmedic_csi::VolumeHealth>| {
+                    let sight = sights::of_health(&listed.entry);
+                    visit(Listed { handle: listed.entry.volume_id, sight, again: listed.again });
+                };
+                pager.list_health(&session, &self.secrets, visit).await
+            }
+            _ => {
+                let visit = |listed: volmedic_csi::Listed<volmedic_csi::ListedVolume>| {
+                    let sight = sights::of_volume(&listed.entry);
+                    visit(Listed { handle: listed.entry.volume_id, sight, again: listed.again });
+                };
+                pager.list_volumes(&session, visit).await
+            }
+        };
+        Passed::Walked(Box::new(end))
+    }
+
+    /// Looks at one volume.
+    pub async fn look(&self, handle: &str) -> Answer {
+        let session = match self.driver.session() {
+            Ok(session) => session,
+            Err(error) => return Answer::DriverGone(sights::why(&error)),
+        };
+        let choice = dialect::controller(session.features());
+        let began = Instant::now();
+        let answer = match choice.fallback.unwrap_or(choice.probe) {
+            ControllerProbe::GetHealth | ControllerProbe::ListHealth => {
+                sights::answer(session.volume_health(handle, &self.secrets).await, |h| sights::of_health(&h))
+            }
+            ControllerProbe::GetVolume | ControllerProbe::ListVolumes | ControllerProbe::None => {
+                sights::answer(session.volume(handle).await, |volume| sights::of_volume(&volume))
+            }
+        };
+        match answer {
+            Answer::Late(why) if self.is_alive(&session, began).await => Answer::Volume(Sight::NotSeen(why)),
+            Answer::Late(why) => Answer::DriverGone(why),
+            answer => {
+                if matches!(answer, Answer::Volume(_)) {
+                    self.answered();
+                }
+                answer
+            }
+        }
+    }
+
+    /// Whether the driver answers anything at all. If another question was answered meanwhile, it does.
+    async fn is_alive(&self, session: &Session, since: Instant) -> bool {
+        let recent = |at: Instant| at >= since || at.elapsed() < ALIVE_FOR;
+        if self.last_answer.lock().is_ok_and(|last| last.is_some_and(recent)) {
+            return true;
+        }
+        let alive = session.is_alive().await;
+        if alive {
+            self.answered();
+        }
+        alive
+    }
+
+    fn answered(&self) {
+        if let Ok(mut last) = self.last_answer.lock() {
+            *last = Some(Instant::now());
+        }
+    }
+}

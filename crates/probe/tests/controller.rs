@@ -1,0 +1,157 @@
+//! The controller probe against a simulated driver on a real socket.
+
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use tempfile::TempDir;
+use tonic::Code;
+use volmedic_csi::dialect::ControllerProbe;
+use volmedic_csi::{Address, Driver, Limits, Metrics, Settings};
+use volmedic_health::{Sight, WhyKind};
+use volmedic_probe::{Answer, Controller, Passed, Way};
+use volmedic_testkit::sim::{Sim, capability as can};
+
+const NAME: &str = "sim.example.net";
+const SHORT: Duration = Duration::from_millis(200);
+
+struct Stage {
+    sim: Sim,
+    probe: Controller,
+    _dir: TempDir,
+}
+
+async fn stage(capabilities: &[i32]) -> Stage {
+    let dir = tempfile::tempdir().expect("a directory for the socket");
+    let socket = dir.path().join("csi.sock");
+    let sim = Sim::start(&socket, NAME, capabilities).expect("the simulated driver listens");
+    sim.add_volumes((0..5).map(|i| format!("v{i}")));
+    let address: Address = socket.to_str().expect("plain path").parse().expect("a socket path");
+    let settings =
+        Settings { deadline: SHORT, first_pause: Duration::from_millis(10), ..Settings::default() };
+    let metrics = Metrics::register(&mut Registry::default());
+    let driver = Driver::start(address, settings, metrics);
+    driver.ready_within(Duration::from_secs(5)).await.expect("the driver is ready");
+    Stage {
+        sim,
+        probe: Controller::new(driver, Limits { page_deadline: SHORT, ..Limits::default() }),
+        _dir: dir,
+    }
+}
+
+/// What a list says, one word a volume.
+async fn list(stage: &Stage) -> (Vec<String>, bool) {
+    let mut seen = Vec::new();
+    let passed =
+        stage.probe.list(|listed| seen.push(format!("{} {}", listed.handle, short(&listed.sight)))).await;
+    seen.sort();
+    (seen, matches!(passed, Passed::Walked(end) if end.complete()))
+}
+
+fn short(sight: &Sight) -> String {
+    match sight {
+        Sight::Healthy => "ok".into(),
+        Sight::Unlisted => "unlisted".into(),
+        Sight::Adverse(set) => set.iter().map(ToString::to_string).collect::<Vec<_>>().join("+"),
+        Sight::Missing(_) => "missing".into(),
+        Sight::NotSeen(why) => format!("not seen: {}", why.kind),
+    }
+}
+
+async fn look(stage: &Stage, handle: &str) -> String {
+    match stage.probe.look(handle).await {
+        Answer::Volume(sight) => short(&sight),
+        Answer::Overloaded(_) => "overloaded".into(),
+        Answer::Late(_) => "late".into(),
+        Answer::DriverGone(_) => "driver gone".into(),
+    }
+}
+
+fn probe_of(stage: &Stage) -> ControllerProbe {
+    match stage.probe.way() {
+        Way::Asked(choice) => choice.probe,
+        Way::Gone(why) => panic!("the driver is gone: {why}"),
+    }
+}
+
+#[tokio::test]
+async fn the_newer_dialect_lists_the_unhealthy_and_looks_at_one() {
+    let stage = stage(&[can::LIST_VOLUME_HEALTH, can::GET_VOLUME_HEALTH]).await;
+    stage.sim.harm("v1", 3, "LegsLost", "both legs");
+    stage.sim.harm("v2", 77, "Haunted", "");
+    assert_eq!(probe_of(&stage), ControllerProbe::ListHealth);
+    let (seen, complete) = list(&stage).await;
+    assert_eq!(seen, ["v1 DataLoss/LegsLost", "v2 Unrecognized(77)/Haunted"]);
+    assert!(complete);
+    assert_eq!(look(&stage, "v1").await, "DataLoss/LegsLost");
+    assert_eq!(look(&stage, "v0").await, "ok");
+    assert_eq!(look(&stage, "nobody").await, "missing");
+}
+
+#[tokio::test]
+async fn the_older_dialect_lists_all_and_looks_at_one() {
+    let stage = stage(&[can::LIST_VOLUMES, can::GET_VOLUME, can::VOLUME_CONDITION]).await;
+    stage.sim.harm("v1", 1, "ignored", "LUN 7 offline");
+    assert_eq!(probe_of(&stage), ControllerProbe::ListVolumes);
+    let (seen, complete) = list(&stage).await;
+    assert_eq!(seen, ["v0 ok", "v1 Degraded/VolumeConditionAbnormal", "v2 ok", "v3 ok", "v4 ok"]);
+    assert!(complete);
+    assert_eq!(look(&stage, "v1").await, "Degraded/VolumeConditionAbnormal");
+    assert_eq!(look(&stage, "nobody").await, "missing");
+}
+
+#[tokio::test]
+async fn an_answer_without_a_condition_is_not_health() {
+    let stage = stage(&[can::GET_VOLUME, can::VOLUME_CONDITION]).await;
+    assert_eq!(look(&stage, "v1").await, "ok");
+    // It still says at the start that it would tell conditions.
+    stage.sim.behaviour().capabilities.clear();
+    assert_eq!(look(&stage, "v1").await, format!("not seen: {}", WhyKind::NoAnswer));
+}
+
+#[tokio::test]
+async fn a_hung_volume_is_told_apart_from_a_hung_driver() {
+    let stage = stage(&[can::GET_VOLUME_HEALTH]).await;
+    stage.sim.behaviour().hung.push("v1".into());
+    assert_eq!(look(&stage, "v1").await, format!("not seen: {}", WhyKind::TimedOut));
+    // A driver that answers nothing at all is what hangs, not this volume.
+    stage.sim.behaviour().delay = Duration::from_secs(60);
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(look(&stage, "v2").await, "driver gone");
+}
+
+#[tokio::test]
+async fn errors_never_look_like_health() {
+    let stage = stage(&[can::GET_VOLUME_HEALTH]).await;
+    for (code, expected) in [
+        (Code::Internal, "not seen: answered with an error"),
+        (Code::Unavailable, "not seen: answered with an error"),
+        (Code::PermissionDenied, "not seen: answered with an error"),
+        (Code::ResourceExhausted, "overloaded"),
+        (Code::NotFound, "missing"),
+    ] {
+        stage.sim.behaviour().failing = Some((code, "as told".into()));
+        assert_eq!(look(&stage, "v1").await, expected, "{code:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_driver_that_comes_back_with_other_capabilities_is_asked_in_another_way() {
+    let mut stage = stage(&[can::GET_VOLUME_HEALTH]).await;
+    assert_eq!(probe_of(&stage), ControllerProbe::GetHealth);
+    stage.sim.stop();
+    stage.probe.changed().await;
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
+    while !matches!(stage.probe.way(), Way::Gone(_)) {
+        assert!(tokio::time::Instant::now() < deadline, "the loss of the driver was not noticed");
+        stage.probe.changed().await;
+    }
+    assert_eq!(look(&stage, "v1").await, "driver gone");
+    let (seen, complete) = list(&stage).await;
+    assert!(seen.is_empty() && !complete);
+    stage.sim.behaviour().capabilities = vec![can::LIST_VOLUMES, can::VOLUME_CONDITION];
+    stage.sim.restart().expect("it listens again");
+    while !matches!(stage.probe.way(), Way::Asked(_)) {
+        tokio::time::timeout(Duration::from_secs(5), stage.probe.changed()).await.expect("it comes back");
+    }
+    assert_eq!(probe_of(&stage), ControllerProbe::ListVolumes);
+}
