@@ -176,7 +176,10 @@ mod tests {
         ]}"#;
         let page: ObjectList<Volume> = serde_json::from_str(page).unwrap();
         let seen: Vec<_> = page.items.iter().map(|item| (item.name(), item.body.is_ok())).collect();
-        assert_eq!(seen, [("good", true), ("wrong", false), ("", false), ("misdated", false), ("", false), ("bare", true)]);
+        assert_eq!(
+            seen,
+            [("good", true), ("wrong", false), ("", false), ("misdated", false), ("", false), ("bare", true)]
+        );
         assert_eq!(page.items[1].resource_version(), "6");
         let why = &page.items[1].body.as_ref().unwrap_err().why;
         assert!(why.contains("expected a string"), "{why}");

@@ -2,7 +2,7 @@
 //!
 //! Nothing here waits or reads a clock; [`run`](crate::run) brings the time and the answers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -40,6 +40,8 @@ pub struct Pipe<I, O> {
     pass: u32,
     schedule: Schedule,
     way: Way,
+    /// Who was told of the trouble of which volume; only volumes in trouble are here.
+    audience: HashMap<Arc<str>, Vec<ObjectRef>>,
 }
 
 impl<I: Inventory, O: Outlet> Pipe<I, O> {
@@ -54,6 +56,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
             pass: 0,
             schedule: Schedule::new(pace, now.clock),
             way: Way::Nothing,
+            audience: HashMap::new(),
         }
     }
 
@@ -80,23 +83,41 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
     pub fn arrivals(&mut self, arrivals: Vec<Arrival>, now: Now) {
         for arrival in arrivals {
             match arrival {
-                Arrival::Added(handle) => {
-                    if self.looks() {
-                        self.schedule.add(&handle, now.clock);
-                    }
-                    // A pass that is under way may have gone past its place already: it counts from the next.
-                    self.roster.insert(handle, self.pass);
+                Arrival::Added(handle) => self.added(handle, now),
+                Arrival::Removed(handle) => self.removed(&handle, now),
+                Arrival::AudienceChanged(handle) => self.tell_newcomers(&handle, now),
+                Arrival::All(handles) => {
+                    let all: HashSet<Arc<str>> = handles.into_iter().collect();
+                    let gone: Vec<Arc<str>> =
+                        self.roster.keys().filter(|&h| !all.contains(h)).cloned().collect();
+                    gone.iter().for_each(|handle| self.removed(handle, now));
+                    all.into_iter().for_each(|handle| self.added(handle, now));
+                    // Who was told may have changed with all the rest.
+                    let told: Vec<Arc<str>> = self.audience.keys().cloned().collect();
+                    told.iter().for_each(|handle| self.tell_newcomers(handle, now));
                 }
-                Arrival::Removed(handle) => {
-                    self.roster.remove(&handle);
-                    self.schedule.remove(&handle);
-                    let subject = self.subject(&handle);
-                    let closed = read(&self.board).forget(now.day, &subject);
-                    self.tell_all(closed);
-                }
-                Arrival::Joined(handle, newcomers) => self.tell_newcomers(&handle, &newcomers, now),
             }
         }
+    }
+
+    fn added(&mut self, handle: Arc<str>, now: Now) {
+        if self.roster.contains_key(&handle) {
+            return;
+        }
+        if self.looks() {
+            self.schedule.add(&handle, now.clock);
+        }
+        // A pass that is under way may have gone past its place already: it counts from the next.
+        self.roster.insert(handle, self.pass);
+    }
+
+    fn removed(&mut self, handle: &Arc<str>, now: Now) {
+        self.roster.remove(handle);
+        self.schedule.remove(handle);
+        let subject = self.subject(handle);
+        let closed = read(&self.board).forget(now.day, &subject);
+        self.tell_all(closed);
+        self.audience.remove(handle);
     }
 
     /// A list begins.
@@ -270,26 +291,55 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
 
     fn tell_all(&mut self, news: Vec<Transition>) {
         for transition in news {
-            let about = match &transition.subject {
-                Subject::Volume(volume) => self.inventory.about(&volume.handle),
-                Subject::Backend(_) => Vec::new(),
+            let Subject::Volume(volume) = &transition.subject else {
+                self.outlet.tell(&transition, Vec::new());
+                continue;
             };
+            let mut about = self.inventory.about(&volume.handle);
+            // Who was told of the trouble is told of its end, even if it has nothing to do with the volume any more.
+            if let (Change::Cleared { .. }, Some(told)) =
+                (&transition.change, self.audience.get(&volume.handle))
+            {
+                about.extend(told.iter().filter(|told| !about.contains(told)).cloned().collect::<Vec<_>>());
+            }
+            if transition.change.is_warning() {
+                self.audience.insert(volume.handle.clone(), about.clone());
+            } else if !self.is_in_trouble(&transition.subject) {
+                self.audience.remove(&volume.handle);
+            }
             self.outlet.tell(&transition, about);
         }
     }
 
+    fn is_in_trouble(&self, subject: &Subject) -> bool {
+        read(&self.board).beliefs(subject).iter().any(|(_, belief)| !belief.conditions.is_empty())
+    }
+
     /// Who joins a volume that is in trouble is told of the trouble.
-    fn tell_newcomers(&mut self, handle: &str, newcomers: &[ObjectRef], now: Now) {
+    fn tell_newcomers(&mut self, handle: &Arc<str>, now: Now) {
         let subject = self.subject(handle);
-        let board = self.board.clone();
-        let ledger = read(&board);
-        for (vantage, belief) in ledger.beliefs(&subject) {
-            for held in belief.conditions {
-                let change = Change::Appeared { condition: held.condition, since: held.since };
-                let transition =
-                    Transition { at: now.day, subject: subject.clone(), vantage: vantage.clone(), change };
-                self.outlet.tell(&transition, newcomers.to_vec());
-            }
+        let known = self.audience.get(handle).cloned().unwrap_or_default();
+        let newcomers: Vec<ObjectRef> =
+            self.inventory.about(handle).into_iter().filter(|object| !known.contains(object)).collect();
+        if newcomers.is_empty() {
+            return;
+        }
+        let trouble: Vec<Transition> = read(&self.board)
+            .beliefs(&subject)
+            .into_iter()
+            .flat_map(|(vantage, belief)| {
+                let (subject, vantage) = (subject.clone(), vantage.clone());
+                belief.conditions.into_iter().map(move |held| {
+                    let change = Change::Appeared { condition: held.condition, since: held.since };
+                    Transition { at: now.day, subject: subject.clone(), vantage: vantage.clone(), change }
+                })
+            })
+            .collect();
+        for transition in &trouble {
+            self.outlet.tell(transition, newcomers.clone());
+        }
+        if !trouble.is_empty() {
+            self.audience.entry(handle.clone()).or_default().extend(newcomers);
         }
     }
 }

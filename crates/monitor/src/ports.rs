@@ -9,7 +9,7 @@ use volmedic_health::{Sight, Transition, Why};
 
 /// Which volumes there should be.
 pub trait Inventory: Send + Sync + 'static {
-    /// What changed since the last call. The first call reports everything as added.
+    /// What changed since the last call. The first call reports everything there is.
     fn drain(&self) -> Vec<Arrival>;
     /// Returns when there is something to drain.
     fn changed(&self) -> impl Future<Output = ()> + Send;
@@ -22,8 +22,10 @@ pub trait Inventory: Send + Sync + 'static {
 pub enum Arrival {
     Added(Arc<str>),
     Removed(Arc<str>),
-    /// The volume is now told on these objects too, which have heard nothing of it yet.
-    Joined(Arc<str>, Vec<ObjectRef>),
+    /// The volume is told on other objects now, or on more or fewer of them.
+    AudienceChanged(Arc<str>),
+    /// These are all volumes there are.
+    All(Vec<Arc<str>>),
 }
 
 /// How volumes are looked at.

@@ -24,6 +24,7 @@ const DRIVER: &str = "disk.example.net";
 struct Volumes {
     changes: Mutex<Vec<Arrival>>,
     woken: Notify,
+    joined: Mutex<Vec<ObjectRef>>,
 }
 
 impl Volumes {
@@ -47,7 +48,7 @@ impl Inventory for Volumes {
     }
 
     fn about(&self, handle: &str) -> Vec<ObjectRef> {
-        vec![claim(handle)]
+        [claim(handle)].into_iter().chain(self.joined.lock().unwrap().iter().cloned()).collect()
     }
 }
 
@@ -306,13 +307,18 @@ async fn a_volume_that_leaves_is_closed_and_who_joins_trouble_is_told() {
     stage.script.set("v1", bad("SlowIO"));
     minutes(1).await;
     stage.told.take();
-    stage.volumes.push(Arrival::Joined("v1".into(), vec![claim("second")]));
+    *stage.volumes.joined.lock().unwrap() = vec![claim("second")];
+    for _ in 0..3 {
+        stage.volumes.push(Arrival::AudienceChanged("v1".into()));
+    }
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(stage.told.take(), [r#"v1: appeared Degraded/SlowIO on ["claim shop/claim-second"]"#]);
-    stage.volumes.push(Arrival::Removed("v1".into()));
+    stage.volumes.joined.lock().unwrap().clear();
+    stage.volumes.push(Arrival::All(vec!["v0".into()]));
     minutes(5).await;
     let closed = stage.told.take();
-    assert_eq!(closed, [r#"v1: cleared Degraded/SlowIO LeftInventory on ["claim shop/claim-v1"]"#]);
+    let both = r#"["claim shop/claim-v1", "claim shop/claim-second"]"#;
+    assert_eq!(closed, [format!("v1: cleared Degraded/SlowIO LeftInventory on {both}")]);
 }
 
 #[tokio::test(start_paused = true)]

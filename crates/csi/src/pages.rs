@@ -1,0 +1,355 @@
+//! Walks a list page by page and hands over each entry as it comes. However the driver behaves, the walk ends, holds
+//! one page at a time, and tells at the end whether the list was whole.
+
+mod end;
+mod listing;
+mod memory;
+mod size;
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+pub use self::end::{Broken, Counts, PassEnd};
+use self::listing::{Health, Listing, Volumes};
+use self::memory::Memory;
+use self::size::Size;
+use crate::answer::{Cleaner, ListedVolume, VolumeHealth};
+use crate::backoff::Backoff;
+use crate::error::{CallError, Kind};
+use crate::link::About;
+use crate::oddity::Oddity;
+use crate::secrets::Secrets;
+use crate::session::Session;
+use crate::wire::Page;
+
+/// A pass that hands over many entries at once lets others run in between.
+const BREATH: usize = 1000;
+/// Deadlines are waited out in full, so a page gets only a few of them before the pass gives up.
+const MAX_SLOW: u32 = 3;
+/// Pages in a row that bring nothing new, before the driver is taken to go in circles.
+const MAX_STALE: u32 = 3;
+/// Empty pages in a row. A driver that filters may have some; one without end has not.
+const MAX_EMPTY: u32 = 100;
+/// The specification has 128 bytes; tokens of cloud interfaces are longer.
+const MAX_TOKEN: usize = 64 * 1024;
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A list this short may well lose half of its volumes between two passes.
+const SMALL: u64 = 10;
+
+/// The bounds of one pass.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Entries asked for in the first page; adapted from there.
+    pub first_size: u32,
+    pub largest_size: u32,
+    pub page_deadline: Duration,
+    pub pass_deadline: Duration,
+    pub max_pages: u64,
+    pub max_entries: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            first_size: 500,
+            largest_size: 4000,
+            page_deadline: Duration::from_secs(15),
+            pass_deadline: Duration::from_mins(30),
+            max_pages: 1_000_000,
+            max_entries: 1_000_000,
+        }
+    }
+}
+
+/// One entry of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed<T> {
+    pub entry: T,
+    /// The volume came before in this pass. Neither entry is newer: believe the worse one.
+    pub again: bool,
+}
+
+/// Walks one list of one driver, again and again, and remembers what page size suits it.
+#[derive(Debug)]
+pub struct Pager {
+    limits: Limits,
+    size: Size,
+    generation: u64,
+    /// How many volumes the last complete pass found.
+    last: Option<u64>,
+}
+
+impl Pager {
+    pub fn new(limits: Limits) -> Self {
+        let size = Size::new(&limits);
+        Self { limits, size, generation: 0, last: None }
+    }
+
+    /// All volumes, in the old dialect with their conditions. `visit` gets each as it comes, whether or not the pass
+    /// becomes complete.
+    pub async fn list_volumes(
+        &mut self,
+        session: &Session,
+        visit: impl FnMut(Listed<ListedVolume>),
+    ) -> PassEnd {
+        self.pass(session, &Volumes, visit).await
+    }
+
+    /// The health of all volumes, in the new dialect. Absent volumes have nothing adverse.
+    pub async fn list_health(
+        &mut self,
+        session: &Session,
+        secrets: &Secrets,
+        visit: impl FnMut(Listed<VolumeHealth>),
+    ) -> PassEnd {
+        self.pass(session, &Health { secrets }, visit).await
+    }
+
+    async fn pass<L: Listing>(
+        &mut self,
+        session: &Session,
+        listing: &L,
+        visit: impl FnMut(Listed<L::Entry>),
+    ) -> PassEnd {
+        if self.generation != session.generation() {
+            // A restarted driver may be another version of itself.
+            self.generation = session.generation();
+            self.size = Size::new(&self.limits);
+        }
+        let mut walk = Walk {
+            session,
+            listing,
+            limits: &self.limits,
+            size: &mut self.size,
+            memory: Memory::default(),
+            cleaner: Cleaner::new(listing.secrets()),
+            counts: Counts::default(),
+            nameless: 0,
+            started: Instant::now(),
+        };
+        let walked = walk.walk(visit).await;
+        let Walk { cleaner: Cleaner { mut oddities, .. }, mut counts, nameless, started, memory, .. } = walk;
+        let broken = match walked {
+            Err(broken) => Some(broken),
+            Ok(()) if nameless > 0 => Some(Broken::Nameless { count: nameless }),
+            Ok(()) => None,
+        };
+        let volumes = memory.volumes();
+        let mut shrunk_from = None;
+        if broken.is_none() {
+            self.size.passed();
+            shrunk_from = self.last.replace(volumes).filter(|last| *last >= SMALL && volumes < last / 2);
+            if shrunk_from.is_some() {
+                oddities.note(Oddity::ShrunkList);
+            }
+        }
+        counts.volumes = volumes;
+        counts.oddities = oddities;
+        session.link().metrics.odd(session.driver(), &counts.oddities);
+        let driver = session.name().clone();
+        PassEnd { driver, method: L::METHOD, broken, shrunk_from, counts, took: started.elapsed() }
+    }
+}
+
+/// One pass under way.
+struct Walk<'a, L> {
+    session: &'a Session,
+    listing: &'a L,
+    limits: &'a Limits,
+    size: &'a mut Size,
+    memory: Memory,
+    cleaner: Cleaner<'a>,
+    counts: Counts,
+    nameless: u64,
+    started: Instant,
+}
+
+/// A page, and what is uncertain about it.
+struct Fetched {
+    page: Page,
+    /// How many entries were asked for; zero for all.
+    asked: u32,
+    /// It looks like the last page, but asking whether it is failed.
+    doubt: Option<CallError>,
+}
+
+impl<L: Listing> Walk<'_, L> {
+    async fn walk(&mut self, mut visit: impl FnMut(Listed<L::Entry>)) -> Result<(), Broken> {
+        let mut token = String::new();
+        let mut restarted = false;
+        let mut previous = None;
+        let (mut stale, mut empty) = (0, 0);
+        loop {
+            if self.counts.pages >= self.limits.max_pages {
+                return Err(Broken::TooManyPages { max: self.limits.max_pages });
+            }
+            let fetched = match self.fetch(&token).await {
+                // The driver no longer knows its own token: the specification says to begin again.
+                Err(Broken::Call(error))
+                    if error.kind() == Kind::Aborted && !token.is_empty() && !restarted =>
+                {
+                    self.cleaner.oddities.note(Oddity::TokenRefused);
+                    self.counts.restarts += 1;
+                    self.memory = Memory::default();
+                    restarted = true;
+                    token.clear();
+                    continue;
+                }
+                other => other?,
+            };
+            let Fetched { page, asked, doubt } = fetched;
+            self.counts.pages += 1;
+            let last = page.next_token.is_empty();
+            self.note_shape(&page, asked, previous, last);
+            previous = Some((page.entries, asked));
+
+            let fresh = self.hand_over(&page, &mut visit).await?;
+            if let Some(error) = doubt {
+                return Err(Broken::MaybeTruncated(error));
+            }
+            if last {
+                return Ok(());
+            }
+            empty = if page.entries == 0 { empty + 1 } else { 0 };
+            if empty >= MAX_EMPTY {
+                return Err(Broken::EmptyPages { count: empty });
+            }
+            if page.entries > 0 && !fresh {
+                self.cleaner.oddities.note(Oddity::RepeatedPage);
+                stale += 1;
+            } else if fresh {
+                stale = 0;
+            }
+            if stale >= MAX_STALE {
+                return Err(Broken::RepeatedPages { count: stale });
+            }
+            if page.next_token.len() > MAX_TOKEN {
+                return Err(Broken::TokenTooLong { length: page.next_token.len() });
+            }
+            if !self.memory.new_token(&page.next_token) {
+                self.cleaner.oddities.note(Oddity::TokenLoop);
+                return Err(Broken::TokenLoop { page: self.counts.pages });
+            }
+            token = page.next_token;
+        }
+    }
+
+    fn note_shape(&mut self, page: &Page, asked: u32, previous: Option<(usize, u32)>, last: bool) {
+        let oddities = &mut self.cleaner.oddities;
+        if asked > 0 && page.entries > asked as usize {
+            oddities.note(Oddity::OversizedPage);
+        }
+        if last {
+            return;
+        }
+        if page.entries == 0 {
+            oddities.note(Oddity::EmptyPage);
+        } else if previous.is_some_and(|(entries, was_asked)| page.entries < entries && asked >= was_asked) {
+            oddities.note(Oddity::ShrinkingPage);
+        }
+    }
+
+    /// Gives the entries of one page to the visitor. True if any of them is new in this pass.
+    async fn hand_over(
+        &mut self,
+        page: &Page,
+        visit: &mut impl FnMut(Listed<L::Entry>),
+    ) -> Result<bool, Broken> {
+        let mut fresh = false;
+        for (index, bytes) in page.entries().enumerate() {
+            if self.counts.entries >= self.limits.max_entries {
+                return Err(Broken::TooManyEntries { max: self.limits.max_entries });
+            }
+            self.counts.entries += 1;
+            match self.listing.clean(&mut self.cleaner, bytes) {
+                Err(_) => self.nameless += 1,
+                Ok(entry) => {
+                    let again = !self.memory.new_volume(L::id(&entry));
+                    if again {
+                        self.cleaner.oddities.note(Oddity::DuplicateId);
+                    }
+                    fresh |= !again;
+                    visit(Listed { entry, again });
+                }
+            }
+            if index % BREATH == BREATH - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(fresh)
+    }
+
+    /// One page, asked for in smaller and smaller pieces while it is too much for the driver or for us.
+    async fn fetch(&mut self, token: &str) -> Result<Fetched, Broken> {
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut slow = 0;
+        // Ends: each round returns or halves the size.
+        loop {
+            let asked = self.size.ask();
+            let sent = Instant::now();
+            let error = match self.call(asked, token).await? {
+                Ok(page) => {
+                    self.size.answered(page.entries, asked, sent.elapsed());
+                    return self.verify(page, asked, token).await;
+                }
+                Err(error) => error,
+            };
+            let smaller = match error.kind() {
+                Kind::Deadline => {
+                    slow += 1;
+                    slow <= MAX_SLOW && self.size.halve()
+                }
+                Kind::TooLarge => {
+                    self.cleaner.oddities.note(Oddity::TooLargePage);
+                    self.size.halve()
+                }
+                Kind::Unreadable => {
+                    self.cleaner.oddities.note(Oddity::UnreadablePage);
+                    self.size.halve()
+                }
+                Kind::ResourceExhausted => self.size.halve(),
+                Kind::InvalidArgument if token.is_empty() && self.size.lift() => {
+                    self.cleaner.oddities.note(Oddity::MaxEntriesRefused);
+                    true
+                }
+                _ => false,
+            };
+            if !smaller {
+                let unreadable = error.kind() == Kind::Unreadable;
+                return Err(if unreadable { Broken::Unreadable(error) } else { Broken::Call(error) });
+            }
+            self.counts.retries += 1;
+            sleep(backoff.failed()).await;
+        }
+    }
+
+    /// A last page that is exactly full may be a list that the driver cut without saying so. Believing it would
+    /// make volumes vanish, so the rest is asked for without a limit.
+    async fn verify(&mut self, page: Page, asked: u32, token: &str) -> Result<Fetched, Broken> {
+        if asked == 0 || !page.next_token.is_empty() || page.entries != asked as usize {
+            return Ok(Fetched { page, asked, doubt: None });
+        }
+        match self.call(0, token).await? {
+            Ok(whole) if whole.entries > page.entries => {
+                self.cleaner.oddities.note(Oddity::TruncatedList);
+                self.size.lift();
+                Ok(Fetched { page: whole, asked: 0, doubt: None })
+            }
+            Ok(_) => Ok(Fetched { page, asked, doubt: None }),
+            Err(error) => Ok(Fetched { page, asked, doubt: Some(error) }),
+        }
+    }
+
+    async fn call(&self, asked: u32, token: &str) -> Result<Result<Page, CallError>, Broken> {
+        let left = self.limits.pass_deadline.saturating_sub(self.started.elapsed());
+        if left.is_zero() {
+            return Err(Broken::PassDeadline { deadline: self.limits.pass_deadline });
+        }
+        let deadline = self.limits.page_deadline.min(left);
+        let about = About { volume: None, secrets: self.listing.secrets(), deadline };
+        let request = self.listing.request(i32::try_from(asked).unwrap_or(i32::MAX), token.to_owned());
+        Ok(self.session.link().call(request, about, Page::read).await)
+    }
+}

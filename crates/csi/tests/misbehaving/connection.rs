@@ -1,0 +1,191 @@
+//! The socket and what sits behind it: not a socket, nobody, somebody who hangs up, somebody who speaks otherwise.
+
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tonic::Code;
+use volmedic_csi::{Heal, Kind, Method, Settings};
+
+use crate::fake::{Fake, Reply, SOON, Scene, fail, says, settings};
+
+#[tokio::test]
+async fn a_path_that_is_no_socket() {
+    let scene = Scene::new();
+    std::fs::write(scene.socket(), "").unwrap();
+    let error = scene.driver(settings()).ready_within(Duration::from_millis(50)).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unreachable);
+    says(
+        &error,
+        &[
+            "the driver cannot be reached",
+            "csi.sock is a regular file, not a socket",
+            "check that the driver runs",
+        ],
+    );
+}
+
+#[tokio::test]
+async fn a_socket_that_nobody_listens_on() {
+    let scene = Scene::new();
+    drop(std::os::unix::net::UnixListener::bind(scene.socket()).unwrap());
+    let error = scene.driver(settings()).ready_within(Duration::from_millis(50)).await.unwrap_err();
+    says(error, &["the driver cannot be reached", "the socket exists, but no process listens on it"]);
+}
+
+/// Accepts, does something with the connection, and counts.
+fn listen(scene: &Scene, with: impl Fn(std::os::unix::net::UnixStream) + Send + 'static) -> Arc<AtomicUsize> {
+    let listener = std::os::unix::net::UnixListener::bind(scene.socket()).unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            with(stream);
+        }
+    });
+    count
+}
+
+#[tokio::test]
+async fn one_that_hangs_up_is_not_hammered() {
+    let scene = Scene::new();
+    let count = listen(&scene, drop);
+    let slow = Settings {
+        first_pause: Duration::from_millis(40),
+        longest_pause: Duration::from_millis(160),
+        ..settings()
+    };
+    let driver = scene.driver(slow);
+    let error = driver.ready_within(Duration::from_millis(300)).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Lost);
+    says(error, &["Probe to driver at ", "the connection to the driver broke"]);
+    // Half of each pause is certain: 20 + 40 + 80 + 80 ms. A busy loop would have made hundreds.
+    let connections = count.load(Ordering::SeqCst);
+    assert!((2..=6).contains(&connections), "{connections} connections in 300 ms");
+}
+
+#[tokio::test]
+async fn one_that_speaks_http_1() {
+    let scene = Scene::new();
+    listen(&scene, |mut stream| {
+        let _ = stream.read(&mut [0; 64]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
+    });
+    let error = scene.driver(settings()).ready_within(Duration::from_millis(200)).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Lost);
+    says(error, &["Probe to driver at ", "the connection to the driver broke"]);
+}
+
+#[tokio::test]
+async fn one_that_never_answers() {
+    let scene = Scene::new();
+    let (keep, kept) = std::sync::mpsc::channel();
+    listen(&scene, move |stream| keep.send(stream).unwrap());
+    let hasty = Settings { deadline: Duration::from_millis(100), ..settings() };
+    let error = scene.driver(hasty).ready_within(Duration::from_millis(300)).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Deadline);
+    says(error, &["Probe to driver at ", "no answer came in time (10", "ask again"]);
+    drop(kept);
+}
+
+/// Our deadline is a deadline, in the error and in the metric, and the driver is told of it.
+#[tokio::test]
+async fn a_deadline_is_not_a_cancellation() {
+    let scene = Scene::new();
+    let (told, headers) = std::sync::mpsc::channel();
+    let _fake = Fake::new()
+        .on(Method::ControllerGetVolume, move |call| {
+            told.send(call.headers.get("grpc-timeout").cloned()).unwrap();
+            Reply::Never
+        })
+        .start(&scene.socket());
+    let settings = Settings { deadline: Duration::from_millis(150), ..settings() };
+    let session = scene.driver(settings).ready_within(SOON).await.unwrap();
+    let started = Instant::now();
+    let error = session.volume("vol-1").await.unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(2));
+    assert_eq!(error.kind(), Kind::Deadline);
+    says(
+        error,
+        &["ControllerGetVolume for volume vol-1 to driver fake.example failed: no answer came in time"],
+    );
+    scene.scraped(
+        r#"method_name="/csi.v1.Controller/ControllerGetVolume",grpc_status_code="DeadlineExceeded"} 1"#,
+    );
+    assert!(headers.recv().unwrap().is_some(), "the driver should know how long we wait");
+}
+
+/// A hung call does not keep others from being answered.
+#[tokio::test]
+async fn one_hung_call_delays_no_other() {
+    let scene = Scene::new();
+    let _fake = Fake::new()
+        .on(Method::ControllerGetVolume, |call| {
+            let asked: volmedic_proto::csi::ControllerGetVolumeRequest = call.read();
+            if asked.volume_id == "hung" { Reply::Never } else { Reply::Message(vec![]) }
+        })
+        .start(&scene.socket());
+    let driver = scene.driver(settings());
+    let session = driver.ready_within(SOON).await.unwrap();
+    let hung = tokio::spawn({
+        let session = session.clone();
+        async move { session.volume("hung").await }
+    });
+    tokio::task::yield_now().await;
+    for _ in 0..50 {
+        tokio::time::timeout(SOON, session.volume("fine")).await.unwrap().unwrap();
+    }
+    assert!(!hung.is_finished());
+    hung.abort();
+}
+
+#[tokio::test]
+async fn calls_in_flight_can_be_limited() {
+    let scene = Scene::new();
+    let _fake = Fake::new().on(Method::ControllerGetVolume, |_| Reply::Never).start(&scene.socket());
+    let settings = Settings { max_in_flight: Some(2), deadline: Duration::from_millis(200), ..settings() };
+    let session = scene.driver(settings).ready_within(SOON).await.unwrap();
+    let ask = |volume: &'static str| {
+        let session = session.clone();
+        tokio::spawn(async move { session.volume(volume).await.unwrap_err() })
+    };
+    let (a, b) = (ask("a"), ask("b"));
+    tokio::task::yield_now().await;
+    // The third gives up while the first two still hold their slots.
+    let third = Heal { volume_id: "c".into(), ..Heal::default() };
+    let crowded = session.heal(third, Duration::from_millis(50)).await.unwrap_err();
+    assert_eq!(crowded.kind(), Kind::Crowded);
+    says(
+        crowded,
+        &["NodeHealer for volume c", "too many calls to the driver were under way, this one was not sent"],
+    );
+    assert_eq!(a.await.unwrap().kind(), Kind::Deadline);
+    assert_eq!(b.await.unwrap().kind(), Kind::Deadline);
+    // The slots are free again.
+    let fourth = Heal { volume_id: "d".into(), ..Heal::default() };
+    assert_eq!(session.heal(fourth, SOON).await.unwrap_err().kind(), Kind::Unimplemented);
+}
+
+/// An error is a sign of life, silence and a broken connection are not.
+#[tokio::test]
+async fn signs_of_life() {
+    let scene = Scene::new();
+    let fake = Fake::new()
+        .on(Method::Probe, |call| match call.nth {
+            0 => Reply::Message(vec![]),
+            1 => fail(Code::Internal, "ill"),
+            2 => fail(Code::Unimplemented, "no"),
+            _ => Reply::Never,
+        })
+        .start(&scene.socket());
+    let driver = scene.driver(Settings { deadline: Duration::from_millis(300), ..settings() });
+    let session = driver.ready_within(SOON).await.unwrap();
+    assert!(session.is_alive().await);
+    assert!(session.is_alive().await);
+    assert!(!session.is_alive().await);
+    drop(fake);
+    tokio::time::timeout(SOON, session.ended()).await.unwrap();
+    assert!(!session.is_alive().await);
+}

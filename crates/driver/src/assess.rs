@@ -1,0 +1,124 @@
+//! From our records to what the checks need to know. Every call that tells of health gets it from here.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use volmedic_host::mounts::Table;
+
+use crate::error::{Error, Result};
+use crate::health::{Backing, Checks, Depth, DriveState, LoopFacts, Place, Report, VolumeFacts};
+use crate::mount::table;
+use crate::record::{Access, Kind, VolumeRecord};
+use crate::store::{Store, read_record};
+
+/// Mounted volumes looked at side by side, so that a few that hang do not hold up a list.
+const SIDE_BY_SIDE: usize = 16;
+
+#[derive(Debug)]
+pub(crate) struct Assessor {
+    pub(crate) store: Arc<Store>,
+    pub(crate) checks: Checks,
+}
+
+impl Assessor {
+    /// How volumes are, in their order, by one reading of the mount table. `None` for one that has vanished.
+    pub(crate) fn look(&self, volumes: &[Arc<VolumeRecord>]) -> Result<Vec<Option<Report>>> {
+        let table = table()?;
+        let mut reports = Vec::with_capacity(volumes.len());
+        let mut mounted = Vec::new();
+        for (at, volume) in volumes.iter().enumerate() {
+            let facts = self.facts(volume)?;
+            match facts {
+                // Only what is mounted has to be asked, and may keep us waiting.
+                Some(facts) if facts.staging.is_some() || !facts.targets.is_empty() => {
+                    mounted.push((at, facts));
+                    reports.push(None);
+                }
+                Some(facts) => reports.push(Some(self.checks.look(&facts, &table, Depth::Shallow))),
+                None => reports.push(None),
+            }
+        }
+        for (at, report) in self.look_deep(&mounted, &table) {
+            reports[at] = Some(report);
+        }
+        Ok(reports)
+    }
+
+    fn look_deep(&self, mounted: &[(usize, VolumeFacts)], table: &Table) -> Vec<(usize, Report)> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut done = Vec::new();
+            while let Some((at, facts)) = mounted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                done.push((*at, self.checks.look(facts, table, Depth::Deep)));
+            }
+            done
+        };
+        match mounted.len().min(SIDE_BY_SIDE) {
+            0 | 1 => work(),
+            threads => thread::scope(|scope| {
+                let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+                threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+            }),
+        }
+    }
+
+    /// `None` when nothing of the volume is left on disk.
+    fn facts(&self, volume: &VolumeRecord) -> Result<Option<VolumeFacts>> {
+        let directory = self.store.state.volume(&volume.id);
+        let drive = match read_record::<DriveState>(&directory.drive_state()) {
+            Ok(Some(drive)) => drive,
+            // One look for the usual case; a second only when there is no such file.
+            Ok(None) if gone(directory.path()) => return Ok(None),
+            Ok(None) => DriveState::default(),
+            Err(error) => return Err(error),
+        };
+        let record = self.store.nodes.get(&volume.id)?;
+        let staged = record.staged.as_ref().filter(|staged| staged.done);
+        let mounted = staged.filter(|staged| matches!(staged.access, Access::Mount { .. }));
+        let targets = record.published.iter().filter(|(_, published)| published.done);
+        let backing = match volume.kind {
+            Kind::Fuse => Backing::Folder { folder: directory.files(), source: Some(volume.id.clone()) },
+            Kind::Loop => Backing::Image {
+                file: directory.image(),
+                device: staged.and(record.loop_device).map(|attached| LoopFacts { number: attached.number }),
+                fs_type: mounted.map(|_| volume.filesystem.name()),
+            },
+        };
+        Ok(Some(VolumeFacts {
+            id: volume.id.clone(),
+            drive,
+            bytes: volume.bytes,
+            backing,
+            staging: mounted.map(|staged| Place {
+                path: staged.path.clone(),
+                read_only: staged.readonly,
+                block: false,
+            }),
+            targets: targets
+                .map(|(path, published)| Place {
+                    path: path.clone(),
+                    read_only: published.readonly,
+                    block: published.block,
+                })
+                .collect(),
+        }))
+    }
+}
+
+fn gone(directory: &Path) -> bool {
+    directory.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+/// The report of a volume that must be there and must have been seen.
+pub(crate) fn seen(volume: &VolumeRecord, report: Option<Report>) -> Result<Report> {
+    match report {
+        None => Err(Error::NoVolume(volume.id.clone())),
+        Some(Report { blind: Some(why), findings, .. }) if findings.is_empty() => {
+            Err(Error::Unseen { volume: volume.id.clone(), why })
+        }
+        Some(report) => Ok(report),
+    }
+}

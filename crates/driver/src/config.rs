@@ -1,0 +1,96 @@
+//! What the driver is told at start.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::health::Settings;
+
+/// The way in which health is told to callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// `VOLUME_CONDITION`: one flag and a message inside of other answers (CSI up to 1.12).
+    Legacy,
+    /// Dedicated health calls (CSI from 1.13).
+    Health,
+    Both,
+}
+
+impl Dialect {
+    pub fn legacy(self) -> bool {
+        matches!(self, Self::Legacy | Self::Both)
+    }
+
+    pub fn health(self) -> bool {
+        matches!(self, Self::Health | Self::Both)
+    }
+}
+
+impl FromStr for Dialect {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "legacy" => Ok(Self::Legacy),
+            "health" => Ok(Self::Health),
+            "both" => Ok(Self::Both),
+            other => Err(format!("{other:?} is no dialect; choose legacy, health or both")),
+        }
+    }
+}
+
+/// Which services one process serves beside Identity. Apart, they share the state directory of one host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Services {
+    pub controller: bool,
+    pub node: bool,
+}
+
+impl FromStr for Services {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut services = Self { controller: false, node: false };
+        for name in text.split(',') {
+            match name.trim() {
+                "controller" => services.controller = true,
+                "node" => services.node = true,
+                other => return Err(format!("{other:?} is no service; choose from controller,node")),
+            }
+        }
+        Ok(services)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// A unix socket, as a path or as `unix://` followed by one.
+    pub endpoint: String,
+    pub socket_mode: u32,
+    pub state_dir: PathBuf,
+    pub node_id: String,
+    pub name: String,
+    pub version: String,
+    pub dialect: Dialect,
+    pub services: Services,
+    /// Staging and target paths must lie below one of these. A symbolic link in a root itself is trusted, one
+    /// below it is not.
+    pub allowed_roots: Vec<PathBuf>,
+    /// The sum of all volumes may not exceed this; without it only the space of the state directory counts.
+    pub total_bytes: Option<u64>,
+    pub max_volume_bytes: u64,
+    /// How long a caller waits for one call. The work itself is bounded by its own, shorter or longer, deadlines.
+    pub call_deadline: Duration,
+    /// Our own program: started as `<program> mounter …` for every volume of kind `fuse`, and as the helper that looks
+    /// at volumes.
+    pub program: PathBuf,
+    /// How volumes are looked at.
+    pub checks: Settings,
+}
+
+impl Config {
+    /// The topology key of volumes and nodes.
+    pub fn topology_key(&self) -> String {
+        format!("topology.{}/node", self.name)
+    }
+}

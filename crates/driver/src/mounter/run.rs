@@ -1,0 +1,114 @@
+//! The mounter's own life, in its own process.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+use fuser::{Config, Session, SessionACL};
+use rustix::fs::{FlockOperation, flock};
+use rustix::mount::{MountFlags, mount};
+use rustix::process::{Resource, getppid, getrlimit, set_parent_process_death_signal, setrlimit};
+use rustix::stdio::{dup2_stdin, dup2_stdout};
+
+use super::passthrough::Passthrough;
+use super::process::start_time;
+use crate::error::{Error, Result};
+use crate::mount::FUSE_TYPE;
+use crate::record::MounterRecord;
+use crate::state_dir::VolumeDir;
+use crate::store::write_record;
+
+/// What the driver tells a mounter on its command line. The mountpoint itself is open on standard input; its path
+/// is for the record and for people.
+#[derive(Clone, Debug)]
+pub struct Mounter {
+    pub volume: String,
+    pub volume_dir: PathBuf,
+    pub mountpoint: PathBuf,
+    /// The process that started this one.
+    pub parent: u32,
+    pub readonly: bool,
+}
+
+/// Serves the volume until it is unmounted. Writes one byte to standard output when it is mounted.
+pub fn run(mounter: &Mounter) -> Result<()> {
+    let directory = VolumeDir::at(&mounter.volume_dir);
+    let parent = getppid().map(|pid| pid.as_raw_nonzero().get());
+    if parent != i32::try_from(mounter.parent).ok() {
+        return Err(Error::Bug("the driver that asked for this mounter is gone".to_owned()));
+    }
+    let lock = File::create(directory.mounter_lock())
+        .map_err(Error::io(format_args!("open {}", directory.mounter_lock().display())))?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)
+        .map_err(Error::io("lock the volume; another mounter serves it"))?;
+    let filesystem = Passthrough::open(&directory)?;
+
+    let pid = i32::try_from(std::process::id()).map_err(|error| Error::Bug(error.to_string()))?;
+    let start_time = start_time(pid).ok_or_else(|| Error::Bug("/proc shows no start time".to_owned()))?;
+    let record = MounterRecord { pid, start_time, mountpoint: mounter.mountpoint.clone() };
+    write_record(&directory.mounter_record(), &record)?;
+    // From here on the next driver knows us, so this one may die.
+    set_parent_process_death_signal(None).map_err(Error::io("outlive the driver"))?;
+    many_descriptors();
+
+    let device = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .map_err(Error::io("open /dev/fuse; load the fuse module and run as root"))?;
+    let data = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions",
+        device.as_raw_fd()
+    );
+    let data = std::ffi::CString::new(data).map_err(|error| Error::Bug(error.to_string()))?;
+    let flags = if mounter.readonly { MountFlags::RDONLY } else { MountFlags::empty() };
+    mount(
+        &mounter.volume,
+        "/proc/self/fd/0",
+        FUSE_TYPE,
+        flags | MountFlags::NODEV | MountFlags::NOSUID,
+        Some(&*data),
+    )
+    .map_err(Error::io(format_args!("mount at {}", mounter.mountpoint.display())))?;
+
+    let mut config = Config::default();
+    config.acl = SessionACL::All;
+    config.n_threads = Some(4);
+    let session = Session::from_fd(filesystem, device.into(), SessionACL::All, config)
+        .map_err(Error::io("start the FUSE session"))?;
+    let ready = io::stdout().write_all(b"1").and_then(|()| io::stdout().flush());
+    if let Err(error) = ready {
+        // The driver died in between; the next one will find us by our record.
+        tracing::warn!(%error, "nobody waits for this mounter any more");
+    }
+    release_standard_streams();
+    tracing::info!(volume = mounter.volume, mountpoint = %mounter.mountpoint.display(), "serving");
+    session.run().map_err(Error::io("serve the volume"))?;
+    // Unmounted in good order: there is nothing left to find.
+    if let Err(error) = fs::remove_file(directory.mounter_record()) {
+        tracing::debug!(%error, "the record stays; it names a process that is no more");
+    }
+    drop(lock);
+    Ok(())
+}
+
+/// Standard input pins the directory under the mount, standard output a pipe to the driver.
+fn release_standard_streams() {
+    let null = match File::options().read(true).write(true).open("/dev/null") {
+        Ok(null) => null,
+        Err(error) => return tracing::warn!(%error, "the standard streams stay open"),
+    };
+    if let Err(error) = dup2_stdin(&null).and_then(|()| dup2_stdout(&null)) {
+        tracing::warn!(%error, "the standard streams stay open");
+    }
+}
+
+/// One descriptor is held for every file the kernel remembers.
+fn many_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit on open files stays low");
+    }
+}

@@ -1,0 +1,94 @@
+//! What a killed driver left is finished or removed, once, at start.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::config::Services;
+use crate::error::{Error, Result};
+use crate::loops::attached_below;
+use crate::mounter;
+use crate::record::{Attached, Kind};
+use crate::state_dir::VolumeDir;
+use crate::store::{Store, remove_tree};
+
+pub(crate) fn recover(store: &Store, services: Services) -> Result<()> {
+    if services.node {
+        find_loop_devices(store)?;
+        end_orphaned_mounters(store)?;
+    }
+    if services.controller {
+        clear(&store.state.new_things())?;
+        clear(&store.state.trash())?;
+    }
+    Ok(())
+}
+
+/// Every loop device on an image of ours is either known to its volume, or made known, or detached.
+fn find_loop_devices(store: &Store) -> Result<()> {
+    let found = attached_below(store.state.root()).map_err(Error::io("list the loop devices"))?;
+    for (image, attached) in found {
+        match owner(store, &image, attached)? {
+            Owner::Known => {}
+            Owner::Adopts(id) => {
+                let mut record = store.nodes.get(&id)?;
+                record.loop_device = Some(attached);
+                store.nodes.put(&id, &record)?;
+                tracing::info!(volume = id, device = attached.number, "a loop device was found again");
+            }
+            Owner::Nobody => {
+                tracing::warn!(image = %image.display(), device = attached.number, "an orphaned loop device is detached");
+                attached.detach()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+enum Owner {
+    Known,
+    /// Attached by a driver that was killed before it could write that down.
+    Adopts(String),
+    Nobody,
+}
+
+fn owner(store: &Store, image: &Path, attached: Attached) -> Result<Owner> {
+    let Ok(below) = image.strip_prefix(store.state.volumes()) else { return Ok(Owner::Nobody) };
+    let Some(id) = below.iter().next().and_then(|id| id.to_str()) else { return Ok(Owner::Nobody) };
+    if store.volumes.get(id)?.is_none() {
+        return Ok(Owner::Nobody);
+    }
+    let record = store.nodes.get(id)?;
+    Ok(match record.loop_device {
+        Some(known) if known == attached => Owner::Known,
+        // The one it knows is the one in use; this is a second.
+        Some(known) if known.is_live() => Owner::Nobody,
+        _ if record.staged.is_some() && attached.is_of(image) => Owner::Adopts(id.to_owned()),
+        _ => Owner::Nobody,
+    })
+}
+
+/// A mounter belongs to a staged volume of kind fuse, or to nobody.
+fn end_orphaned_mounters(store: &Store) -> Result<()> {
+    for id in store.volumes.ids_on_disk()? {
+        let directory = store.state.volume(&id);
+        let Some(volume) = store.volumes.get(&id)? else { continue };
+        if volume.kind == Kind::Fuse && store.nodes.get(&id)?.staged.is_none() {
+            mounter::stop(&directory)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes half-made or half-deleted things. One that cannot be removed is told of and tried again next time.
+fn clear(place: &Path) -> Result<()> {
+    let entries = fs::read_dir(place).map_err(Error::io(format_args!("list {}", place.display())))?;
+    let paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+    for path in paths {
+        let removed = mounter::stop(&VolumeDir::at(&path)).and_then(|()| remove_tree(&path));
+        match removed {
+            Ok(()) => tracing::info!(path = %path.display(), "a remainder was removed"),
+            Err(error) => tracing::warn!(%error, "a remainder stays"),
+        }
+    }
+    Ok(())
+}

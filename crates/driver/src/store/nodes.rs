@@ -1,0 +1,85 @@
+//! What was done with volumes on this node, one record each beside the volume's own.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use super::disk::{read_record, sync_dir, write_record};
+use crate::error::{Error, Result};
+use crate::record::NodeRecord;
+use crate::state_dir::{StateDir, is_id};
+
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    state: StateDir,
+    /// `None` when another process serves the node.
+    known: Option<Mutex<HashMap<String, NodeRecord>>>,
+}
+
+impl Nodes {
+    pub(crate) fn open(state: &StateDir, owned: bool, volumes: Vec<String>) -> Result<Self> {
+        let nodes = Self { state: state.clone(), known: None };
+        if !owned {
+            return Ok(nodes);
+        }
+        let mut known = HashMap::new();
+        for id in volumes {
+            if let Some(record) = nodes.load(&id)? {
+                known.insert(id, record);
+            }
+        }
+        Ok(Self { known: Some(Mutex::new(known)), ..nodes })
+    }
+
+    /// Nothing was done with a volume that has no record.
+    pub(crate) fn get(&self, id: &str) -> Result<NodeRecord> {
+        match &self.known {
+            Some(known) => {
+                Ok(known.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned().unwrap_or_default())
+            }
+            None => Ok(self.load(id)?.unwrap_or_default()),
+        }
+    }
+
+    /// Writes a record down; one that says nothing is removed instead.
+    pub(crate) fn put(&self, id: &str, record: &NodeRecord) -> Result<()> {
+        let directory = self.state.volume(id);
+        if *record == NodeRecord::default() {
+            match fs::remove_file(directory.node_record()).and_then(|()| sync_dir(directory.path())) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::io(format_args!("remove {}", directory.node_record().display()))(
+                        error,
+                    ));
+                }
+                _ => {}
+            }
+        } else {
+            write_record(&directory.node_record(), record)?;
+        }
+        if let Some(known) = &self.known {
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            if *record == NodeRecord::default() {
+                known.remove(id);
+            } else {
+                known.insert(id.to_owned(), record.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// The volume is going away, and its record with it.
+    pub(crate) fn forget(&self, id: &str) {
+        if let Some(known) = &self.known {
+            known.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        }
+    }
+
+    fn load(&self, id: &str) -> Result<Option<NodeRecord>> {
+        if is_id(super::VOLUME_PREFIX, id) {
+            read_record(&self.state.volume(id).node_record())
+        } else {
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A running driver, and one volume in it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+use volmedic_driver::StateDir;
+use volmedic_driver::fault::{Faults, Kind};
+use volmedic_proto::csi as wire;
+use volmedic_proto::csi::controller_client::ControllerClient;
+use volmedic_proto::csi::node_client::NodeClient;
+use volmedic_proto::csi::volume_capability::access_mode::Mode;
+use volmedic_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+
+use super::roles::DRIVER;
+
+/// Longer than any single answer may take, with a hung volume and a slow machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Driver {
+    folder: tempfile::TempDir,
+    process: Child,
+    pub(crate) runtime: tokio::runtime::Runtime,
+}
+
+impl Driver {
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["state", "root"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let process = start(&folder);
+        let driver = Self { folder, process, runtime };
+        driver.wait_until_served();
+        driver
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.process.wait().unwrap();
+        self.process = start(&self.folder);
+        self.wait_until_served();
+    }
+
+    pub(crate) fn faults(&self) -> Faults {
+        Faults::at(StateDir::new(self.folder.path().join("state").canonicalize().unwrap()))
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.folder.path().join("root").canonicalize().unwrap()
+    }
+
+    pub(crate) fn channel(&self) -> Channel {
+        let _inside = self.runtime.enter();
+        let address = format!("unix://{}", socket(&self.folder).display());
+        Endpoint::from_shared(address).unwrap().connect_lazy()
+    }
+
+    pub(crate) fn controller(&self) -> ControllerClient<Channel> {
+        ControllerClient::new(self.channel())
+    }
+
+    pub(crate) fn node(&self) -> NodeClient<Channel> {
+        NodeClient::new(self.channel())
+    }
+
+    /// Waits for an answer, but not for ever.
+    pub(crate) fn answer<T>(
+        &self,
+        call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    ) -> Result<T, Status> {
+        self.runtime.block_on(async {
+            let answered = tokio::time::timeout(PATIENCE, call).await;
+            answered.expect("a call was not answered in time").map(tonic::Response::into_inner)
+        })
+    }
+
+    fn wait_until_served(&self) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let mut node = self.node();
+            match self.answer(node.node_get_info(wire::NodeGetInfoRequest {})) {
+                Ok(_) => return,
+                Err(status) if status.code() == Code::Unavailable && Instant::now() < end => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(status) => panic!("{status}"),
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+fn socket(folder: &tempfile::TempDir) -> PathBuf {
+    folder.path().join("csi.sock")
+}
+
+fn start(folder: &tempfile::TempDir) -> Child {
+    let path = |name: &str| folder.path().join(name);
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.arg(DRIVER).arg(path("state")).arg(socket(folder)).arg(path("root"));
+    command.spawn().unwrap()
+}
+
+/// A volume that is staged and published.
+pub(crate) struct Volume<'d> {
+    driver: &'d Driver,
+    pub(crate) kind: Kind,
+    pub(crate) id: String,
+    pub(crate) staging: PathBuf,
+    pub(crate) target: PathBuf,
+}
+
+impl<'d> Volume<'d> {
+    pub(crate) fn new(driver: &'d Driver, kind: Kind) -> Self {
+        let bytes = if kind == Kind::Xfs { 300 << 20 } else { 128 << 20 };
+        let (class, fs_type) = match kind {
+            Kind::Fuse => ("fuse", ""),
+            Kind::Block => ("loop", "ext4"),
+            other => ("loop", other.name()),
+        };
+        let mut parameters = HashMap::from([("kind".to_owned(), class.to_owned())]);
+        if !fs_type.is_empty() {
+            parameters.insert("csi.storage.k8s.io/fstype".to_owned(), fs_type.to_owned());
+        }
+        let request = wire::CreateVolumeRequest {
+            name: format!("volume-{}", kind.name()),
+            capacity_range: Some(wire::CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
+            volume_capabilities: vec![capability(kind)],
+            parameters,
+            ..Default::default()
+        };
+        let made = driver.answer(driver.controller().create_volume(request)).unwrap();
+        let [staging, target] =
+            ["staging", "target"].map(|name| driver.root().join(format!("{}-{name}", kind.name())));
+        let volume = Self { driver, kind, id: made.volume.unwrap().volume_id, staging, target };
+        fs::create_dir(&volume.staging).unwrap();
+        volume.put_up();
+        volume
+    }
+
+    /// Stages and publishes; twice does no harm.
+    pub(crate) fn put_up(&self) {
+        let stage = wire::NodeStageVolumeRequest {
+            volume_id: self.id.clone(),
+            staging_target_path: self.staging.display().to_string(),
+            volume_capability: Some(capability(self.kind)),
+            ..Default::default()
+        };
+        self.driver.answer(self.driver.node().node_stage_volume(stage)).unwrap();
+        let publish = wire::NodePublishVolumeRequest {
+            volume_id: self.id.clone(),
+            staging_target_path: self.staging.display().to_string(),
+            target_path: self.target.display().to_string(),
+            volume_capability: Some(capability(self.kind)),
+            ..Default::default()
+        };
+        self.driver.answer(self.driver.node().node_publish_volume(publish)).unwrap();
+    }
+}
+
+/// Leaves nothing: no mount, no loop device, no mounter.
+impl Drop for Volume<'_> {
+    fn drop(&mut self) {
+        let unpublish = wire::NodeUnpublishVolumeRequest {
+            volume_id: self.id.clone(),
+            target_path: self.target.display().to_string(),
+        };
+        let unstage = wire::NodeUnstageVolumeRequest {
+            volume_id: self.id.clone(),
+            staging_target_path: self.staging.display().to_string(),
+        };
+        let unpublished = self.driver.answer(self.driver.node().node_unpublish_volume(unpublish));
+        let unstaged = self.driver.answer(self.driver.node().node_unstage_volume(unstage));
+        // A test that already fails shall fail with its own words.
+        if !std::thread::panicking() {
+            unpublished.unwrap();
+            unstaged.unwrap();
+        }
+    }
+}
+
+fn capability(kind: Kind) -> wire::VolumeCapability {
+    let access_type = match kind {
+        Kind::Block => AccessType::Block(BlockVolume {}),
+        _ => AccessType::Mount(MountVolume::default()),
+    };
+    wire::VolumeCapability {
+        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
+        access_type: Some(access_type),
+    }
+}

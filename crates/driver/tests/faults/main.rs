@@ -1,0 +1,45 @@
+//! Every fault on every kind of volume: what each call then answers, and that it is well again once undone.
+//!
+//! The expected answers are the table in `docs/faults.md`. With `VOLMEDIC_BLESS=1` the table is written anew
+//! instead of compared. Needs root, e2fsprogs, xfsprogs and btrfs-progs.
+//!
+//! This program is also the driver, the mounter and the helper of its tests: each must be a process of its own.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use libtest_mimic::{Arguments, Trial};
+use volmedic_driver::fault::Kind;
+
+mod driver;
+mod of_the_driver;
+mod roles;
+mod table;
+mod volumes;
+
+fn main() {
+    volmedic_host::helper::run_if_asked();
+    roles::run_if_asked();
+    let is_root = rustix::process::geteuid().is_root();
+    let mut trials = Vec::new();
+    for &kind in Kind::ALL {
+        let run = move || {
+            volumes::every_fault_on(kind);
+            Ok(())
+        };
+        trials.push(Trial::test(format!("every_fault_on_{}", kind.name()), run).with_ignored_flag(!is_root));
+    }
+    for &(name, test) in of_the_driver::TESTS {
+        let run = move || {
+            test();
+            Ok(())
+        };
+        trials.push(Trial::test(name, run).with_ignored_flag(!is_root));
+    }
+    trials.push(Trial::test("the_table_has_no_row_that_is_not_tested", || {
+        table::check_completeness();
+        Ok(())
+    }));
+    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
+    table::bless();
+    conclusion.exit();
+}

@@ -1,0 +1,224 @@
+//! Disposable processes that ask a volume what could leave the asker without an answer.
+//!
+//! A broken volume can hold whoever touches it, in a state that not even a kill ends. So this process never
+//! touches one: it starts itself again as a helper with one question, waits until a deadline, and kills it after.
+//! A helper that did not come back is itself the finding. One that does not die is left behind, counted, and
+//! collected when the kernel lets go of it; until then no other helper is sent to the same volume.
+//!
+//! The program's `main` must call [`run_if_asked`] before anything else.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+mod child;
+mod process;
+mod question;
+
+pub use child::run_if_asked;
+pub use question::{Answer, Device, Directory, Question};
+
+use process::Ending;
+
+/// How many helpers there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// At work at once. Whoever comes when all are taken waits, but not past its own deadline.
+    pub running: usize,
+    /// Left behind because they did not die. With so many no new one is started at all.
+    pub stuck: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { running: 16, stuck: 256 }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum HelperError {
+    /// The volume answered with an error. This is a finding about the volume.
+    #[error("{step} failed on {path}: {}", std::io::Error::from_raw_os_error(*errno))]
+    Failed { step: String, path: PathBuf, errno: i32 },
+    /// The volume did not answer in time. This is a finding about the volume.
+    #[error("{step} on {path} did not come back within {}", seconds(*after))]
+    Hung { step: String, path: PathBuf, after: Duration },
+    /// An earlier helper still cannot be killed, so none was started. This is a finding about the volume.
+    #[error("an earlier look at {path} has not come back for {} and cannot be killed", seconds(*since))]
+    StillHung { path: PathBuf, since: Duration },
+    /// Another look at the same volume is under way. Says nothing about the volume.
+    #[error("another look at {key} is under way; its result is the one to wait for")]
+    Busy { key: String },
+    /// Says nothing about the volume.
+    #[error("all {limit} helpers were taken for {}; allow more of them or look less often", seconds(*waited))]
+    Full { limit: usize, waited: Duration },
+    /// Says nothing about the volume.
+    #[error("{limit} helpers are stuck and no more are allowed; mend the volumes that hold them")]
+    TooManyStuck { limit: usize },
+    /// Our own failure, or the machine's.
+    #[error("the helper {program} did not start: {source}; check process and memory limits")]
+    NotStarted { program: PathBuf, source: std::io::Error },
+    /// Our own failure: the helper ended without an answer or with one that makes no sense.
+    #[error(
+        "the helper gave no answer that makes sense: {said:?}; does its program call run_if_asked first?"
+    )]
+    Garbled { said: String },
+}
+
+impl HelperError {
+    /// Whether this is something to hold against the volume, rather than against us.
+    pub fn is_about_the_volume(&self) -> bool {
+        matches!(self, Self::Failed { .. } | Self::Hung { .. } | Self::StillHung { .. })
+    }
+
+    /// Whether the volume did not answer at all.
+    pub fn is_hang(&self) -> bool {
+        matches!(self, Self::Hung { .. } | Self::StillHung { .. })
+    }
+
+    /// The volume's own error number.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Failed { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}
+
+/// What the helpers have been up to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    pub running: usize,
+    /// Left behind and not yet dead.
+    pub stuck: usize,
+    /// Since the start.
+    pub started: u64,
+    /// Over their deadline, since the start.
+    pub hung: u64,
+    /// Ever left behind, since the start.
+    pub abandoned: u64,
+}
+
+/// The helpers of this process. Calls block; from an async task they go through a blocking thread.
+#[derive(Debug)]
+pub struct Helpers {
+    program: PathBuf,
+    limits: Limits,
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: HashSet<Box<str>>,
+    stuck: Vec<Stuck>,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+struct Stuck {
+    key: Box<str>,
+    since: Instant,
+    child: Child,
+}
+
+impl Helpers {
+    /// Helpers that are this very program.
+    pub fn new(limits: Limits) -> Self {
+        Self::with_program("/proc/self/exe", limits)
+    }
+
+    /// Helpers that are another program whose `main` calls [`run_if_asked`].
+    pub fn with_program(program: impl Into<PathBuf>, limits: Limits) -> Self {
+        Self { program: program.into(), limits, state: Mutex::default(), freed: Condvar::new() }
+    }
+
+    /// Asks, and waits no longer than `deadline` for a free place, `deadline` for the answer, and a moment for
+    /// the helper to die. `key` names the volume: at most one helper is at it.
+    pub fn look(&self, key: &str, question: &Question, deadline: Duration) -> Result<Answer, HelperError> {
+        let _place = self.take_place(key, question.path(), deadline)?;
+        let started = Instant::now();
+        let ending = process::ask(&self.program, question, deadline)?;
+        match ending {
+            Ending::Answered(answer) => answer,
+            Ending::Hung { step, survivor } => {
+                let mut state = self.lock();
+                state.counts.hung += 1;
+                if let Some(child) = survivor {
+                    state.counts.abandoned += 1;
+                    state.stuck.push(Stuck { key: key.into(), since: started, child });
+                }
+                Err(HelperError::Hung { step, path: question.path().to_path_buf(), after: deadline })
+            }
+        }
+    }
+
+    /// Collects what has died since and says how things stand.
+    pub fn counts(&self) -> Counts {
+        let mut state = self.lock();
+        state.reap();
+        Counts { running: state.running.len(), stuck: state.stuck.len(), ..state.counts }
+    }
+
+    fn take_place(&self, key: &str, path: &Path, deadline: Duration) -> Result<Place<'_>, HelperError> {
+        let asked = Instant::now();
+        let mut state = self.lock();
+        loop {
+            state.reap();
+            if let Some(stuck) = state.stuck.iter().find(|stuck| *stuck.key == *key) {
+                return Err(HelperError::StillHung {
+                    path: path.to_path_buf(),
+                    since: stuck.since.elapsed(),
+                });
+            }
+            if state.running.contains(key) {
+                return Err(HelperError::Busy { key: key.to_owned() });
+            }
+            if state.stuck.len() >= self.limits.stuck {
+                return Err(HelperError::TooManyStuck { limit: self.limits.stuck });
+            }
+            if state.running.len() < self.limits.running {
+                state.running.insert(key.into());
+                state.counts.started += 1;
+                return Ok(Place { helpers: self, key: key.into() });
+            }
+            let left = deadline.saturating_sub(asked.elapsed());
+            if left.is_zero() {
+                return Err(HelperError::Full { limit: self.limits.running, waited: asked.elapsed() });
+            }
+            state = self.freed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Nothing that holds this lock can panic half way through a change.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn reap(&mut self) {
+        // A child that cannot be waited for is not ours any more, so it is let go, too.
+        self.stuck.retain_mut(|stuck| matches!(stuck.child.try_wait(), Ok(None)));
+    }
+}
+
+/// A place among the running helpers, given back when dropped.
+struct Place<'h> {
+    helpers: &'h Helpers,
+    key: Box<str>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.helpers.lock().running.remove(&self.key);
+        self.helpers.freed.notify_one();
+    }
+}

@@ -1,0 +1,134 @@
+//! The helper's side: ask the volume, say how it went, end.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{Dir, FileType, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use super::question::{Answer, Device, Directory, MARK, Question};
+use crate::DeviceNumber;
+use crate::usage::Usage;
+
+/// Becomes a helper if this process was started as one, and then does not return.
+///
+/// Call it first thing in `main`, before any thread, descriptor or argument parser.
+pub fn run_if_asked() {
+    let arguments: Vec<OsString> = std::env::args_os().take(8).collect();
+    let [_, mark, rest @ ..] = arguments.as_slice() else { return };
+    if mark.as_os_str() != MARK {
+        return;
+    }
+    crate::sys::close_inherited();
+    // Whoever asked may die; nobody is left to kill us then.
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    let Some(question) = Question::from_arguments(rest) else { std::process::exit(2) };
+    let line = match answer(&question) {
+        Ok(answer) => answer.line(),
+        Err(Failure { step, errno }) => format!("! {step} {}\n", errno.raw_os_error()),
+    };
+    say(&line);
+    std::process::exit(0);
+}
+
+struct Failure {
+    step: &'static str,
+    errno: Errno,
+}
+
+/// A reader that is gone is no reason to complain: nobody would hear it.
+fn say(line: &str) {
+    let mut out = std::io::stdout();
+    let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Says what comes next, does it, and gives its error the step's name.
+fn step<T>(name: &'static str, act: impl FnOnce() -> Result<T, Errno>) -> Result<T, Failure> {
+    say(&format!("> {name}\n"));
+    act().map_err(|errno| Failure { step: name, errno })
+}
+
+fn answer(question: &Question) -> Result<Answer, Failure> {
+    match question {
+        Question::Directory { path, most } => directory(path, *most).map(Answer::Directory),
+        Question::Device { path, read } => device(path, *read).map(Answer::Device),
+    }
+}
+
+const COMMON: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
+
+fn directory(path: &Path, most: u32) -> Result<Directory, Failure> {
+    let folder = step("open", || open_directory(path))?;
+    let stat = step("stat", || rustix::fs::fstat(&folder))?;
+    let space = step("statfs", || rustix::fs::fstatvfs(&folder))?;
+    let (entries, more) =
+        if most == 0 { (0, false) } else { step("readdir", || count_entries(&folder, most))? };
+    Ok(Directory { device: DeviceNumber::from_raw(stat.st_dev), usage: Usage::from(&space), entries, more })
+}
+
+/// Opens without leaving an access time behind: looking must not write.
+fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = COMMON | OFlags::RDONLY | OFlags::DIRECTORY;
+    match rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty()) {
+        // Only the owner and root may ask for that.
+        Err(Errno::PERM) => rustix::fs::open(path, flags, Mode::empty()),
+        other => other,
+    }
+}
+
+fn count_entries(folder: &OwnedFd, most: u32) -> Result<(u32, bool), Errno> {
+    let mut count = 0;
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            continue;
+        }
+        if count == most {
+            return Ok((count, true));
+        }
+        count += 1;
+    }
+    Ok((count, false))
+}
+
+fn device(path: &Path, read: bool) -> Result<Device, Failure> {
+    // First only a handle to the node, so that nothing but a block device is ever opened.
+    let node = step("find", || rustix::fs::open(path, COMMON | OFlags::PATH, Mode::empty()))?;
+    let stat = step("stat", || rustix::fs::fstat(&node))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
+        return Err(Failure { step: "stat", errno: Errno::NOTBLK });
+    }
+    let handle = format!("/proc/self/fd/{}", node.as_raw_fd());
+    let flags = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::RDONLY;
+    let opened = step("open", || match rustix::fs::open(&handle, flags | OFlags::DIRECT, Mode::empty()) {
+        Err(Errno::INVAL) => rustix::fs::open(&handle, flags, Mode::empty()),
+        other => other,
+    })?;
+    let bytes = step("size", || rustix::fs::seek(&opened, SeekFrom::End(0)))?;
+    if read && bytes > 0 {
+        step("read", || read_ends(&opened, bytes))?;
+    }
+    Ok(Device { number: DeviceNumber::from_raw(stat.st_rdev), bytes })
+}
+
+const BLOCK: usize = 4096;
+
+/// Reading past the cache wants memory at a block's boundary.
+#[repr(align(4096))]
+struct Block([u8; BLOCK]);
+
+fn read_ends(device: impl AsFd, bytes: u64) -> Result<(), Errno> {
+    let mut block = Block([0; BLOCK]);
+    let block_bytes = BLOCK as u64;
+    let last = bytes.saturating_sub(block_bytes) / block_bytes * block_bytes;
+    for offset in [0, last] {
+        let count = rustix::io::pread(&device, &mut block.0[..], offset)?;
+        if count == 0 {
+            return Err(Errno::IO);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! Against the real kernel: mounts, FUSE servers that die, freeze and stall, loop devices. Needs root.
+//!
+//! This program is also the helper and the FUSE server of its own tests: the three must be separate processes,
+//! or a hang would hold all of them.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Arguments, Trial};
+
+mod helpers;
+mod limits;
+mod mounter;
+mod mounts;
+
+fn main() {
+    volmedic_host::helper::run_if_asked();
+    mounter::run_if_asked();
+    let is_root = rustix::process::geteuid().is_root();
+    let tests = [helpers::TESTS, limits::TESTS, mounts::TESTS].concat();
+    let trials = tests
+        .into_iter()
+        .map(|(name, test)| {
+            let run = move || {
+                test();
+                Ok(())
+            };
+            Trial::test(name, run).with_ignored_flag(!is_root)
+        })
+        .collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+type Test = (&'static str, fn());
+
+/// Waits until `holds`, and fails the test when it does not within ten seconds.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < end, "still not so after ten seconds: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,221 @@
+//! Reads all objects of a kind and then follows their changes, for ever.
+//!
+//! kube's own watcher does the same but keeps to itself when it is in touch again: after an outage it says nothing
+//! until an object changes, which may take days. We have to know, so we list and watch ourselves.
+//!
+//! Lists are read in pages of the newest state. A list of "any" state could come from the API server's cache, but older
+//! servers then ignore the page size and send everything at once.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use kube::Api;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::runtime::watcher::DefaultBackoff;
+use tokio::time::{Instant, sleep, timeout};
+use volmedic_api::{Arrived, Shape};
+
+use crate::link::Link;
+use crate::trouble::{Trouble, Verb};
+
+const PAGE: u32 = 500;
+/// Ten million objects. No list is that long, so one that is does not end.
+const MAX_PAGES: usize = 20_000;
+/// For one page, or for the beginning of a watch.
+const ANSWER: Duration = Duration::from_secs(30);
+/// After this many seconds the server ends the watch, and a new one goes on from there.
+const WATCH_SECONDS: u32 = 290;
+/// Bookmarks come about once a minute. A watch that is silent for longer than this is dead, or the server sends none; in
+/// both cases beginning a new one costs next to nothing.
+const QUIET: Duration = Duration::from_secs(150);
+/// A watch that ends sooner than this did not work.
+const TOO_SOON: Duration = Duration::from_secs(5);
+/// Longest wait between two attempts; the backoff's own limit, for the case that it had an end.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Where objects go. Everything in here is quick and does not fail for good.
+pub(crate) trait Sink<T>: Send + Sync + 'static {
+    /// A list begins. It may break off and begin again.
+    fn begin(&self);
+    /// The object is there, in this state. An error says why it makes no sense; what was known of it stays.
+    fn put(&self, object: &Arrived<T>, body: &T) -> Result<(), String>;
+    /// The object is gone.
+    fn take(&self, object: &Arrived<T>);
+    /// The list is complete. What was not put since it began is gone, except for what is spared.
+    fn sweep(&self, spared: &Spared);
+}
+
+/// Objects that are there but could not be read.
+#[derive(Debug, Default)]
+pub(crate) struct Spared {
+    names: HashSet<(Box<str>, Box<str>)>,
+    /// There were too many to remember.
+    all: bool,
+}
+
+impl Spared {
+    const LIMIT: usize = 1000;
+
+    pub(crate) fn contains(&self, namespace: &str, name: &str) -> bool {
+        self.all || !self.names.is_empty() && self.names.contains(&(namespace.into(), name.into()))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(names: &[(&str, &str)]) -> Self {
+        let names = names.iter().map(|(namespace, name)| ((*namespace).into(), (*name).into())).collect();
+        Self { names, all: false }
+    }
+
+    fn note<T>(&mut self, object: &Arrived<T>) {
+        if self.names.len() < Self::LIMIT {
+            self.names.insert((object.namespace().into(), object.name().into()));
+        } else {
+            self.all = true;
+        }
+    }
+}
+
+pub(crate) struct Follower<T: Shape, S> {
+    pub(crate) api: Api<Arrived<T>>,
+    /// A field selector.
+    pub(crate) fields: Option<&'static str>,
+    pub(crate) sink: Arc<S>,
+    pub(crate) link: Arc<Link>,
+}
+
+impl<T: Shape, S: Sink<T>> Follower<T, S> {
+    pub(crate) async fn run(self) -> Infallible {
+        let _goodbye = Goodbye(&self.link);
+        let mut backoff = DefaultBackoff::default();
+        let mut version = None;
+        loop {
+            let outcome = match &mut version {
+                None => self.list().await.map(|listed| version = Some(listed)),
+                Some(version) => self.watch(version).await,
+            };
+            let Err(trouble) = outcome else { continue };
+            if trouble.needs_list() {
+                version = None;
+            }
+            self.link.lost(&trouble);
+            sleep(backoff.next().unwrap_or(LONGEST_WAIT).max(trouble.wait())).await;
+        }
+    }
+
+    /// The version that the list shows.
+    async fn list(&self) -> Result<String, Trouble> {
+        let resource = T::PLURAL;
+        let mut params =
+            ListParams { field_selector: self.fields.map(str::to_owned), ..ListParams::default() }
+                .limit(PAGE);
+        let mut spared = Spared::default();
+        self.sink.begin();
+        let mut pages = 0;
+        while pages < MAX_PAGES {
+            pages += 1;
+            let silent = |_| Trouble::Silent { verb: Verb::List, resource, after: ANSWER };
+            let page = timeout(ANSWER, self.api.list(&params)).await.map_err(silent)?;
+            let page = page.map_err(|error| trouble::<T>(Verb::List, error))?;
+            for object in &page.items {
+                if !self.put(object) {
+                    spared.note(object);
+                }
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) if params.continue_token.as_ref() == Some(&token) => break,
+                Some(token) => params.continue_token = Some(token),
+                None => {
+                    let version = page.metadata.resource_version.filter(|version| !version.is_empty());
+                    let Some(version) = version else {
+                        let why = "it has no resourceVersion".to_owned();
+                        return Err(Trouble::Nonsense { verb: Verb::List, resource, why });
+                    };
+                    self.sink.sweep(&spared);
+                    self.link.listed();
+                    return Ok(version);
+                }
+            }
+        }
+        Err(Trouble::Endless { resource, pages })
+    }
+
+    /// Returns when the watch ended as watches do. `version` moves on with every event.
+    async fn watch(&self, version: &mut String) -> Result<(), Trouble> {
+        let (verb, resource) = (Verb::Watch, T::PLURAL);
+        let params = WatchParams {
+            field_selector: self.fields.map(str::to_owned),
+            timeout: Some(WATCH_SECONDS),
+            ..WatchParams::default()
+        };
+        let silent = |_| Trouble::Silent { verb, resource, after: ANSWER };
+        let events = timeout(ANSWER, self.api.watch(&params, version)).await.map_err(silent)?;
+        let mut events = pin!(events.map_err(|error| trouble::<T>(verb, error))?);
+        let began = Instant::now();
+        self.link.in_touch();
+        loop {
+            let heard = Instant::now();
+            let Ok(event) = timeout(QUIET, events.next()).await else {
+                self.link.doubted(heard);
+                return Ok(());
+            };
+            let event = match event {
+                Some(event) => event.map_err(|error| trouble::<T>(verb, error))?,
+                None if began.elapsed() < TOO_SOON => return Err(Trouble::Cut { resource }),
+                None => return Ok(()),
+            };
+            match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    self.put(&object);
+                    advance(version, object.resource_version());
+                }
+                WatchEvent::Deleted(object) => {
+                    self.sink.take(&object);
+                    advance(version, object.resource_version());
+                }
+                WatchEvent::Bookmark(mark) => advance(version, &mark.metadata.resource_version),
+                WatchEvent::Error(status) => {
+                    return Err(Trouble::from_status(verb, resource, T::GROUP, &status));
+                }
+            }
+        }
+    }
+
+    /// Whether the object could be read.
+    fn put(&self, object: &Arrived<T>) -> bool {
+        let put = match &object.body {
+            Ok(body) => self.sink.put(object, body),
+            Err(malformed) => Err(malformed.why.clone()),
+        };
+        if let Err(why) = &put {
+            self.link.skipped(object.namespace(), object.name(), why);
+        }
+        put.is_ok()
+    }
+}
+
+fn trouble<T: Shape>(verb: Verb, error: kube::Error) -> Trouble {
+    Trouble::new(verb, T::PLURAL, T::GROUP, error)
+}
+
+fn advance(version: &mut String, to: &str) {
+    if !to.is_empty() {
+        version.clear();
+        version.push_str(to);
+    }
+}
+
+/// Nobody may believe that an inventory is up to date when its task is gone, be it by a bug of ours.
+struct Goodbye<'a>(&'a Link);
+
+impl Drop for Goodbye<'_> {
+    fn drop(&mut self) {
+        self.0.abandoned();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! Events on the objects concerned.
+//!
+//! An event's name is made of what it tells, so that the same story told again, by us or by who came after us, updates
+//! the event that is there: `count` goes up and `lastTimestamp` moves, as `kubectl` shows it. An annotation holds the
+//! time of the transition, so that sending one transition twice counts it once. The API server forgets events an
+//! hour after their last update; reminders come more often than that.
+
+mod text;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use volmedic_api::{Kind, ObjectRef};
+use volmedic_health::{Change, Transition};
+
+use crate::failure::{Failure, call};
+use crate::sender::{Gate, Verdict};
+use crate::story::{ANNOTATION, Story};
+pub use text::{EVENT_REASONS, EventReason};
+
+/// Creating, finding it there, reading it, writing it, and once more if somebody was faster.
+const STEPS: usize = 4;
+/// How many of the moments that one job stands for are remembered one by one.
+const MOMENTS: usize = 32;
+/// The longest name of an object is 253 bytes; this leaves room for the rest of an event's name.
+const NAME_ROOM: usize = 200;
+/// Objects without a namespace have their events here, where `kubectl` looks for them.
+const NO_NAMESPACE: &str = "default";
+
+/// In whose name events are written.
+#[derive(Debug, Clone)]
+pub struct Voice {
+    /// Shown by `kubectl` as where the event comes from, and how we know our own events again.
+    pub component: String,
+    /// Which replica: the pod's name.
+    pub instance: String,
+}
+
+impl Voice {
+    /// For the controller of a driver: the name under which external-health-monitor writes, so that what filters by
+    /// it keeps working.
+    pub fn of_controller(driver: &str, instance: &str) -> Self {
+        Self { component: format!("csi-pv-monitor-controller-{driver}"), instance: instance.to_owned() }
+    }
+}
+
+/// One event to write, or several occurrences of it that could not be written one by one.
+#[derive(Debug)]
+pub(crate) struct EventJob {
+    object: ObjectRef,
+    transition: Arc<Transition>,
+    reason: EventReason,
+    fingerprint: u64,
+    /// When the occurrences were that this job stands for, oldest first.
+    moments: Vec<Timestamp>,
+    /// How many more there were before those.
+    earlier: i32,
+}
+
+impl EventJob {
+    /// `None` if the transition is not worth an event.
+    pub(crate) fn new(object: &ObjectRef, transition: &Arc<Transition>) -> Option<Self> {
+        let reason = text::reason(transition)?;
+        let (_, warning, _) = reason;
+        let fingerprint = Story::of(transition).thread.fingerprint(&object.uid, !warning);
+        let moments = vec![transition.at];
+        Some(Self {
+            object: object.clone(),
+            transition: transition.clone(),
+            reason,
+            fingerprint,
+            moments,
+            earlier: 0,
+        })
+    }
+
+    pub(crate) fn is_same_story(&self, other: &Self) -> bool {
+        self.fingerprint == other.fingerprint
+    }
+
+    pub(crate) fn absorb(&mut self, newer: Self) {
+        let Self { object: _, transition, reason, fingerprint: _, moments, earlier } = newer;
+        (self.transition, self.reason) = (transition, reason);
+        self.moments.extend(moments);
+        self.earlier = self.earlier.saturating_add(earlier);
+        let surplus = self.moments.len().saturating_sub(MOMENTS);
+        self.moments.drain(..surplus);
+        self.earlier = self.earlier.saturating_add(i32::try_from(surplus).unwrap_or(i32::MAX));
+    }
+
+    pub(crate) fn is_minor(&self) -> bool {
+        matches!(self.transition.change, Change::Reminder { .. })
+    }
+
+    /// How many occurrences an event does not know of whose latest is `known`.
+    fn unknown_after(&self, known: Option<Timestamp>) -> i32 {
+        let place = known.and_then(|known| self.moments.iter().position(|moment| *moment == known));
+        let count = |moments: usize| i32::try_from(moments).unwrap_or(i32::MAX);
+        match place {
+            Some(place) => count(self.moments.len() - 1 - place),
+            None => self.earlier.saturating_add(count(self.moments.len())),
+        }
+    }
+
+    fn name(&self) -> String {
+        let name = &self.object.name;
+        let end = (0..=NAME_ROOM.min(name.len())).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
+        let short = name[..end].trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+        format!("{short}.{:016x}", self.fingerprint)
+    }
+
+    fn namespace(&self) -> &str {
+        if self.object.namespace.is_empty() { NO_NAMESPACE } else { &self.object.namespace }
+    }
+
+    fn event(&self, voice: &Voice) -> Event {
+        let ObjectRef { kind, namespace, name, uid } = &self.object;
+        let first = self.moments.first().copied().unwrap_or(self.transition.at);
+        let (reason, warning, _) = self.reason;
+        let story = Story::of(&self.transition).write();
+        Event {
+            metadata: ObjectMeta {
+                name: Some(self.name()),
+                namespace: Some(self.namespace().to_owned()),
+                annotations: story.map(|story| [(ANNOTATION.to_owned(), story)].into()),
+                ..ObjectMeta::default()
+            },
+            involved_object: ObjectReference {
+                api_version: Some(api_version(*kind).to_owned()),
+                kind: Some(kind.as_str().to_owned()),
+                namespace: (!namespace.is_empty()).then(|| namespace.to_string()),
+                name: Some(name.to_string()),
+                uid: Some(uid.to_string()),
+                ..ObjectReference::default()
+            },
+            type_: Some(if warning { "Warning" } else { "Normal" }.to_owned()),
+            reason: Some(reason.to_owned()),
+            message: Some(text::message(&self.transition)),
+            count: Some(self.unknown_after(None)),
+            first_timestamp: Some(Time(first)),
+            last_timestamp: Some(Time(self.transition.at)),
+            source: Some(EventSource { component: Some(voice.component.clone()), host: None }),
+            reporting_component: Some(voice.component.clone()),
+            reporting_instance: Some(voice.instance.clone()),
+            ..Event::default()
+        }
+    }
+
+    /// What changes in the event that is there.
+    fn update(&self, old: &Event, more: i32, voice: &Voice) -> serde_json::Value {
+        let (reason, ..) = self.reason;
+        let story = Story::of(&self.transition).after(stored(old));
+        json!({
+            // Refused if somebody else wrote in between: counts are not to be lost.
+            "metadata": {
+                "resourceVersion": old.resource_version(),
+                "annotations": { ANNOTATION: story.write() },
+            },
+            "count": old.count.unwrap_or(0).saturating_add(more),
+            "lastTimestamp": Time(self.transition.at),
+            "message": text::message(&self.transition),
+            "reason": reason,
+            "reportingInstance": voice.instance,
+        })
+    }
+}
+
+fn api_version(kind: Kind) -> &'static str {
+    match kind {
+        Kind::PersistentVolumeClaim | Kind::Pod | Kind::Node => "v1",
+    }
+}
+
+/// Writes events.
+pub(crate) struct Events {
+    client: Client,
+    voice: Voice,
+}
+
+impl Events {
+    pub(crate) fn new(client: Client, voice: Voice) -> Self {
+        Self { client, voice }
+    }
+
+    pub(crate) async fn send(&self, job: &EventJob, gate: &Gate) -> Result<Verdict, Failure> {
+        let api = Api::<Event>::namespaced(self.client.clone(), job.namespace());
+        let name = job.name();
+        // A reminder nearly always finds its event; other news nearly never does.
+        let mut look = job.is_minor();
+        for _ in 0..STEPS {
+            if !look {
+                gate.pass().await;
+                match call(api.create(&PostParams::default(), &job.event(&self.voice))).await {
+                    Ok(_) => return Ok(Verdict::Sent),
+                    Err(Failure::Exists) => {}
+                    Err(failure) => return Err(failure),
+                }
+            }
+            gate.pass().await;
+            let Some(old) = call(api.get_opt(&name)).await? else {
+                look = false;
+                continue;
+            };
+            let more = job.unknown_after(stored(&old).map(|story| story.at));
+            if more == 0 {
+                return Ok(Verdict::Already);
+            }
+            gate.pass().await;
+            let patch = Patch::Merge(job.update(&old, more, &self.voice));
+            match call(api.patch(&name, &PatchParams::default(), &patch)).await {
+                Ok(_) => return Ok(Verdict::Sent),
+                Err(Failure::Conflict) => look = true,
+                // It ran out between reading and writing.
+                Err(Failure::Gone) => look = false,
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(Failure::Conflict)
+    }
+}
+
+/// What an event told last.
+fn stored(event: &Event) -> Option<Story> {
+    Story::read(event.annotations().get(ANNOTATION)?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,15 @@
+//! A transition, and whom it concerns.
+
+use volmedic_api::ObjectRef;
+use volmedic_health::{Held, Transition};
+
+/// One thing to tell.
+#[derive(Debug, Clone)]
+pub struct Notice {
+    pub transition: Transition,
+    /// The objects it is told on: the claims of the volume, or the pods that use it. Without any, it goes to the log
+    /// and the metrics only.
+    pub about: Vec<ObjectRef>,
+    /// Everything that is wrong with the volume once this transition has happened, for the claim's durable status.
+    pub standing: Vec<Held>,
+}

@@ -1,0 +1,176 @@
+//! From events and stored status to what was told. No network, no clock.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+use volmedic_api::ObjectRef;
+use volmedic_health::{Condition, Held, Memo, Status, Subject, Vantage, Volume, WellKnown};
+
+use super::Recalled;
+use crate::status::Stored;
+use crate::story::{About, Open, Story, Thread};
+
+/// All that was found.
+pub(super) struct Evidence {
+    vantage: Vantage,
+    /// The latest of each thread, on whatever object it was told.
+    stories: HashMap<Thread, (Vantage, Story)>,
+    /// When a condition ended by turning into another one.
+    replaced: HashMap<Thread, Timestamp>,
+    /// Claims on which a condition of a volume was told.
+    claims: BTreeMap<ObjectRef, Volume>,
+    stored: BTreeMap<ObjectRef, (Volume, Stored)>,
+}
+
+impl Evidence {
+    pub(super) fn new(vantage: Vantage) -> Self {
+        Self {
+            vantage,
+            stories: HashMap::new(),
+            replaced: HashMap::new(),
+            claims: BTreeMap::new(),
+            stored: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn story(&mut self, claim: Option<ObjectRef>, vantage: Vantage, story: Story) {
+        for (status, at) in &story.replaces {
+            let ended = Thread { status: Some(status.clone()), ..story.thread.clone() };
+            let known = self.replaced.entry(ended).or_insert(*at);
+            *known = (*known).max(*at);
+        }
+        if let (Some(claim), Subject::Volume(volume), About::Condition) =
+            (claim, story.thread.subject(), story.thread.about)
+        {
+            self.claims.insert(claim, volume);
+        }
+        let newer = self.stories.get(&story.thread).is_none_or(|(_, known)| known.at < story.at);
+        if newer {
+            self.stories.insert(story.thread.clone(), (vantage, story));
+        }
+    }
+
+    pub(super) fn stored(&mut self, volume: Volume, stored: Stored) {
+        self.stored.insert(stored.claim.clone(), (volume, stored));
+    }
+
+    pub(super) fn merge(self) -> Recalled {
+        let Self { vantage, stories, replaced, claims, stored } = self;
+        let mut memos: BTreeMap<(Subject, Vantage), Memo> = BTreeMap::new();
+        for (thread, (vantage, story)) in &stories {
+            let ended = replaced.get(thread).is_some_and(|at| *at >= story.at);
+            if story.state == Open::Open && !ended {
+                add(memo(&mut memos, &thread.subject(), vantage, story.at), story);
+            }
+        }
+        for (volume, Stored { conditions, at, .. }) in stored.values() {
+            let subject = Subject::Volume(volume.clone());
+            for condition in conditions {
+                let vantage = match condition.reason.well_known() {
+                    Some(WellKnown::NodeDown) => &Vantage::Cluster,
+                    _ => &vantage,
+                };
+                let thread = thread_of(volume, vantage, condition);
+                let closed =
+                    stories.get(&thread).is_some_and(|(_, s)| s.state == Open::Closed && s.at >= *at);
+                if !closed && replaced.get(&thread).is_none_or(|ended| ended < at) {
+                    hold(memo(&mut memos, &subject, vantage, *at), condition, *at);
+                }
+            }
+        }
+        for memo in memos.values_mut() {
+            memo.told.sort_by(|a, b| rank(&a.condition).cmp(&rank(&b.condition)));
+        }
+        let stale = stale(&memos, &claims, &stored);
+        let stored = stored.into_values().map(|(_, stored)| stored).collect();
+        Recalled { memos: memos.into_values().collect(), stored, stale }
+    }
+}
+
+fn memo<'a>(
+    memos: &'a mut BTreeMap<(Subject, Vantage), Memo>,
+    subject: &Subject,
+    vantage: &Vantage,
+    at: Timestamp,
+) -> &'a mut Memo {
+    let memo = memos.entry((subject.clone(), vantage.clone())).or_insert_with(|| Memo {
+        subject: subject.clone(),
+        vantage: vantage.clone(),
+        told: Vec::new(),
+        told_at: at,
+        blind_since: None,
+        flapping_since: None,
+    });
+    memo.told_at = memo.told_at.max(at);
+    memo
+}
+
+fn add(memo: &mut Memo, story: &Story) {
+    match story.thread.about {
+        About::Condition => memo.told.extend(story.held()),
+        About::Blindness => memo.blind_since = Some(story.since),
+        About::Flapping => memo.flapping_since = Some(story.since),
+    }
+}
+
+/// Worst first, as conditions are shown everywhere.
+fn rank(condition: &Condition) -> (Reverse<Status>, &str) {
+    (Reverse(condition.status), condition.reason.as_str())
+}
+
+/// The stored words are the newer ones; the event knows better since when.
+fn hold(memo: &mut Memo, condition: &Condition, at: Timestamp) {
+    match memo.told.iter_mut().find(|held| held.condition.is_same(condition)) {
+        Some(held) => held.condition.message = condition.message.clone(),
+        None => memo.told.push(Held { condition: condition.clone(), since: at }),
+    }
+}
+
+fn thread_of(volume: &Volume, vantage: &Vantage, condition: &Condition) -> Thread {
+    Thread {
+        driver: volume.driver.to_string(),
+        handle: Some(volume.handle.to_string()),
+        vantage: crate::story::vantage_word(vantage),
+        about: About::Condition,
+        status: Some(condition.status.to_string()),
+        reason: Some(condition.reason.to_string()),
+    }
+}
+
+/// Claims where the events got through and the status did not.
+fn stale(
+    memos: &BTreeMap<(Subject, Vantage), Memo>,
+    claims: &BTreeMap<ObjectRef, Volume>,
+    stored: &BTreeMap<ObjectRef, (Volume, Stored)>,
+) -> Vec<(ObjectRef, Vec<Held>)> {
+    let mut told: HashMap<&Volume, Vec<Held>> = HashMap::new();
+    for memo in memos.values() {
+        if let Subject::Volume(volume) = &memo.subject {
+            told.entry(volume).or_default().extend(memo.told.iter().cloned());
+        }
+    }
+    let mut all: BTreeMap<&ObjectRef, &Volume> = claims.iter().collect();
+    all.extend(stored.iter().map(|(claim, (volume, _))| (claim, volume)));
+    let mut stale = Vec::new();
+    for (claim, volume) in all {
+        let standing = told.get(volume).cloned().unwrap_or_default();
+        let expected = set(standing.iter().map(|held| &held.condition));
+        let found = stored.get(claim).map(|(_, stored)| set(stored.conditions.iter())).unwrap_or_default();
+        if expected != found {
+            stale.push((claim.clone(), standing));
+        }
+    }
+    stale
+}
+
+fn set<'a>(conditions: impl Iterator<Item = &'a Condition>) -> Vec<(Status, String)> {
+    let storable = conditions.filter(|condition| condition.status.api_value().is_some());
+    let mut set: Vec<_> = storable.map(|c| (c.status, c.reason.to_string())).collect();
+    set.sort();
+    set.dedup();
+    set
+}
+
+#[cfg(test)]
+mod tests;

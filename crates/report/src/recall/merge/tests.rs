@@ -1,0 +1,175 @@
+//! Which events and stored conditions are found, and what is then believed to have been told.
+//!
+//! Events are written `time:kind:Status/Reason`, stored status `time:Status/Reason+Status/Reason`; all of one volume
+//! seen by the controller, told on one claim.
+
+use volmedic_api::Kind;
+use volmedic_health::{Change, Conditions, Ending, Reason, Transition, Why, WhyKind};
+
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn condition(word: &str) -> Condition {
+    let (status, reason) = word.split_once('/').expect("Status/Reason");
+    Condition::new(crate::story::status_from_word(status).expect("status"), Reason::new(reason), "")
+}
+
+fn transition(word: &str) -> Transition {
+    let mut parts = word.split(':');
+    let mut next = || parts.next().unwrap_or_default();
+    let (second, kind, what) = (at(next().parse().unwrap()), next(), next());
+    let since = second;
+    let ending = Ending::Recovered;
+    let change = match kind {
+        "appeared" => Change::Appeared { condition: condition(what), since },
+        "reminder" => Change::Reminder { condition: condition(what), since: at(1) },
+        "cleared" => Change::Cleared { condition: condition(what), since, ending },
+        "changed" => {
+            let (from, to) = what.split_once('>').unwrap();
+            Change::Changed { from: condition(from), to: condition(to), since }
+        }
+        "blind" => Change::WentBlind { why: Why::new(WhyKind::Silent, ""), since, looks: 3 },
+        "sees" => Change::SeesAgain { since, ending },
+        "flapping" => Change::Flapping { changes: 7, since, now: Conditions::default() },
+        "settled" => Change::Settled { since, ending },
+        other => panic!("no such kind: {other}"),
+    };
+    let vantage = if what.ends_with("NodeDown") { Vantage::Cluster } else { Vantage::Controller };
+    Transition { at: second, subject: Subject::volume("d", "v"), vantage, change }
+}
+
+fn claim() -> ObjectRef {
+    ObjectRef::new(Kind::PersistentVolumeClaim, "shop", "orders", "uid-1")
+}
+
+fn told(memos: &[Memo]) -> String {
+    let mut words = Vec::new();
+    for memo in memos {
+        let mut held: Vec<String> =
+            memo.told.iter().map(|held| format!("{}@{}", held.condition, held.since.as_second())).collect();
+        held.sort();
+        words.extend(held);
+        words.extend(memo.blind_since.map(|since| format!("blind@{}", since.as_second())));
+        words.extend(memo.flapping_since.map(|since| format!("flapping@{}", since.as_second())));
+    }
+    words.join(" ")
+}
+
+/// Each event name keeps its latest story, as the API server does.
+#[track_caller]
+fn check(events: &str, stored: &str, expected: &str, expected_stale: &str) {
+    let mut evidence = Evidence::new(Vantage::Controller);
+    let mut named: HashMap<u64, (Vantage, Story)> = HashMap::new();
+    for word in events.split_whitespace() {
+        let transition = transition(word);
+        let story = Story::of(&transition);
+        let name = story.thread.fingerprint("uid-1", story.state == Open::Closed);
+        let older = named.remove(&name).map(|(_, story)| story);
+        named.insert(name, (transition.vantage, story.after(older)));
+    }
+    for (vantage, story) in named.into_values() {
+        evidence.story(Some(claim()), vantage, story);
+    }
+    if let Some((second, conditions)) = stored.split_once(':') {
+        let conditions = Conditions::new(conditions.split('+').filter(|w| !w.is_empty()).map(condition));
+        let volume = Volume { driver: "d".into(), handle: "v".into() };
+        evidence.stored(volume, Stored { claim: claim(), conditions, at: at(second.parse().unwrap()) });
+    }
+    let Recalled { memos, stale, .. } = evidence.merge();
+    assert_eq!(told(&memos), expected, "for events {events} and stored {stored}");
+    let shown: Vec<String> = stale
+        .iter()
+        .map(|(_, standing)| match &standing[..] {
+            [] => "nothing".to_owned(),
+            all => all.iter().map(|held| held.condition.to_string()).collect::<Vec<_>>().join("+"),
+        })
+        .collect();
+    assert_eq!(shown.join(";"), expected_stale, "stale, for events {events} and stored {stored}");
+}
+
+#[test]
+fn events_alone_are_enough() {
+    check("", "", "", "");
+    check(
+        "1:appeared:Degraded/X 5:appeared:DataLoss/Y",
+        "5:DataLoss/Y+Degraded/X",
+        "DataLoss/Y@5 Degraded/X@1",
+        "",
+    );
+    check("1:appeared:Degraded/X 31:reminder:Degraded/X", "1:Degraded/X", "Degraded/X@1", "");
+    check("1:appeared:Degraded/X 9:cleared:Degraded/X", "9:", "", "");
+    check(
+        "1:appeared:Degraded/X 9:cleared:Degraded/X 12:appeared:Degraded/X",
+        "12:Degraded/X",
+        "Degraded/X@12",
+        "",
+    );
+    check("1:blind 9:appeared:Degraded/X", "9:Degraded/X", "Degraded/X@9 blind@1", "");
+    check("1:blind 5:sees", "", "", "");
+    check("1:flapping 3:settled 7:flapping", "", "flapping@7", "");
+}
+
+#[test]
+fn a_condition_that_turned_into_another_is_over_even_after_reminders() {
+    check("1:appeared:Degraded/X 5:changed:Degraded/X>DataLoss/X", "5:DataLoss/X", "DataLoss/X@5", "");
+    check(
+        "2:appeared:Degraded/X 5:changed:Degraded/X>DataLoss/X 35:reminder:DataLoss/X",
+        "5:DataLoss/X",
+        "DataLoss/X@1",
+        "",
+    );
+    check(
+        "1:appeared:Degraded/X 5:changed:Degraded/X>DataLoss/X 9:changed:DataLoss/X>Degraded/X",
+        "9:Degraded/X",
+        "Degraded/X@9",
+        "",
+    );
+}
+
+#[test]
+fn a_status_that_outlived_its_events_was_told() {
+    check("", "100:Degraded/X+Inaccessible/NodeDown", "Degraded/X@100 Inaccessible/NodeDown@100", "");
+    check("", "100:", "", "");
+}
+
+#[test]
+fn what_died_between_event_and_status_is_put_right() {
+    // The event was told, the status not yet written.
+    check("1:appeared:Degraded/X", "", "Degraded/X@1", "Degraded/X");
+    check(
+        "1:appeared:Degraded/X 7:appeared:DataLoss/Y",
+        "1:Degraded/X",
+        "DataLoss/Y@7 Degraded/X@1",
+        "DataLoss/Y+Degraded/X",
+    );
+    // The end was told, the status still says it.
+    check("1:appeared:Degraded/X 9:cleared:Degraded/X", "1:Degraded/X", "", "nothing");
+    check(
+        "1:appeared:Degraded/X 5:changed:Degraded/X>DataLoss/X",
+        "1:Degraded/X",
+        "DataLoss/X@5",
+        "DataLoss/X",
+    );
+}
+
+#[test]
+fn a_status_number_without_a_word_in_the_api_is_remembered_by_events_only() {
+    check("1:appeared:Unrecognized(9)/X", "", "Unrecognized(9)/X@1", "");
+}
+
+#[test]
+fn stored_words_are_newer_than_the_events() {
+    let mut evidence = Evidence::new(Vantage::Controller);
+    let appeared = transition("1:appeared:Degraded/X");
+    evidence.story(Some(claim()), Vantage::Controller, Story::of(&appeared));
+    let reworded = Condition::new(Status::Degraded, Reason::new("X"), "98 % used");
+    let volume = Volume { driver: "d".into(), handle: "v".into() };
+    evidence.stored(
+        volume,
+        Stored { claim: claim(), conditions: Conditions::new([reworded.clone()]), at: at(1) },
+    );
+    assert_eq!(evidence.merge().memos[0].told, [Held { condition: reworded, since: at(1) }]);
+}

@@ -1,0 +1,198 @@
+//! One door for everything there is to tell.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+use tokio::sync::watch;
+use volmedic_api::{Kind, ObjectRef};
+use volmedic_health::Held;
+
+use crate::events::{EventJob, Events, Voice};
+use crate::sender::{Courier, Gate, Job, Limits, Outcome, Outlet, Sender};
+use crate::status::{StatusJob, Statuses, Stored, Support};
+use crate::{Metrics, Notice, log};
+
+/// What a reporter reports, and how.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub voice: Voice,
+    /// The name under which claims' status is owned, the same for all replicas and after every restart; `None` to
+    /// leave the status alone.
+    pub field_manager: Option<String>,
+    pub limits: Limits,
+}
+
+impl Options {
+    /// For the controller of a driver.
+    pub fn of_controller(driver: &str, instance: &str) -> Self {
+        Self {
+            voice: Voice::of_controller(driver, instance),
+            field_manager: Some(format!("volmedic-controller/{driver}")),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Tells notices to the log, the metrics and the API server.
+#[derive(Debug)]
+pub struct Reporter {
+    sender: Sender<Post>,
+    post: Arc<Post>,
+    metrics: Metrics,
+}
+
+impl Reporter {
+    /// Begins with nothing to tell. It must not tell anything before it leads.
+    ///
+    /// Give it a client that does not try again by itself (`default_retry: false`), or those tries escape the limits.
+    pub fn start(client: &Client, options: &Options, metrics: Metrics) -> Self {
+        let Options { voice, field_manager, limits } = options;
+        let statuses = field_manager.as_ref().map(|manager| Statuses::new(client.clone(), manager));
+        let post = Arc::new(Post { events: Events::new(client.clone(), voice.clone()), statuses });
+        let sender = Sender::start(post.clone(), limits, metrics.reports.clone());
+        Self { sender, post, metrics }
+    }
+
+    /// Tells a notice: to the log and the metrics now, to the API server as soon as it may be.
+    ///
+    /// Events of an object go before its status, so that a status that is there was told.
+    pub fn tell(&self, notice: &Notice) {
+        log::tell(&notice.transition);
+        self.metrics.changed(&notice.transition);
+        let transition = Arc::new(notice.transition.clone());
+        for object in &notice.about {
+            if let Some(job) = EventJob::new(object, &transition) {
+                self.sender.push(Errand::event(object, job));
+            }
+            if self.post.statuses.is_some()
+                && let Some(job) = StatusJob::new(object, notice)
+            {
+                self.sender.push(Errand::status(object, job));
+            }
+        }
+    }
+
+    /// Brings a claim's stored status to what stands, without telling anything: after a restart, or when the server
+    /// begins to keep it. Nothing is written where that is stored already.
+    pub fn restate(&self, claim: &ObjectRef, standing: &[Held], at: Timestamp) {
+        if self.post.statuses.is_some() && claim.kind == Kind::PersistentVolumeClaim {
+            self.sender.push(Errand::status(claim, StatusJob::restate(claim, standing, at)));
+        }
+    }
+
+    /// Makes known what was stored before this process began.
+    pub fn prime(&self, stored: &[Stored]) {
+        if let Some(statuses) = &self.post.statuses {
+            statuses.prime(stored);
+        }
+    }
+
+    /// Whether the server keeps claims' status. When it begins to, restate everything that is wrong.
+    pub fn support(&self) -> Option<watch::Receiver<Support>> {
+        self.post.statuses.as_ref().map(Statuses::support)
+    }
+
+    /// The server may be another one than before: an upgrade, a changed feature gate. The next write finds out.
+    pub fn look_again(&self) {
+        if let Some(statuses) = &self.post.statuses {
+            statuses.look_again();
+        }
+    }
+
+    /// How much waits to be sent or is on the way.
+    pub fn backlog(&self) -> usize {
+        self.sender.backlog()
+    }
+
+    /// Waits until all is sent, but no longer than `limit`; answers how much is left.
+    pub async fn flush(&self, limit: Duration) -> usize {
+        self.sender.flush(limit).await
+    }
+}
+
+/// Brings errands to the API server.
+struct Post {
+    events: Events,
+    statuses: Option<Statuses>,
+}
+
+impl std::fmt::Debug for Post {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Post").finish_non_exhaustive()
+    }
+}
+
+/// One thing to bring, about one object.
+#[derive(Debug)]
+struct Errand {
+    object: Arc<str>,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Event(Box<EventJob>),
+    Status(Box<StatusJob>),
+}
+
+impl Errand {
+    fn event(object: &ObjectRef, job: EventJob) -> Self {
+        Self { object: (&*object.uid).into(), what: What::Event(Box::new(job)) }
+    }
+
+    fn status(object: &ObjectRef, job: StatusJob) -> Self {
+        Self { object: (&*object.uid).into(), what: What::Status(Box::new(job)) }
+    }
+}
+
+impl Job for Errand {
+    fn object(&self) -> &Arc<str> {
+        &self.object
+    }
+
+    fn is_same_story(&self, other: &Self) -> bool {
+        match (&self.what, &other.what) {
+            (What::Event(mine), What::Event(theirs)) => mine.is_same_story(theirs),
+            // A claim has one status.
+            (What::Status(_), What::Status(_)) => true,
+            _ => false,
+        }
+    }
+
+    fn absorb(&mut self, newer: Self) {
+        match (&mut self.what, newer.what) {
+            (What::Event(mine), What::Event(theirs)) => mine.absorb(*theirs),
+            (What::Status(mine), What::Status(theirs)) => mine.absorb(*theirs),
+            (mine, theirs) => *mine = theirs,
+        }
+    }
+
+    fn is_minor(&self) -> bool {
+        matches!(&self.what, What::Event(job) if job.is_minor())
+    }
+}
+
+impl Courier for Post {
+    type Job = Errand;
+
+    fn outlet(job: &Errand) -> Outlet {
+        match job.what {
+            What::Event(_) => Outlet::Event,
+            What::Status(_) => Outlet::Status,
+        }
+    }
+
+    async fn send(&self, job: &Errand, gate: &Gate) -> Outcome {
+        let sent = match (&job.what, &self.statuses) {
+            (What::Event(event), _) => self.events.send(event, gate).await,
+            (What::Status(status), Some(statuses)) => statuses.send(status, gate).await,
+            (What::Status(_), None) => Ok(crate::Verdict::Unsupported),
+        };
+        match sent {
+            Ok(verdict) => Outcome::Done(verdict),
+            Err(failure) => Outcome::Failed(failure),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! A ledger, a reporter and claims, wired as the monitor wires them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::Request;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim};
+use kube::api::{Api, ListParams};
+use kube::client::{Body, ClientBuilder};
+use kube::{Client, ResourceExt};
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+use tower::util::MapRequestLayer;
+use volmedic_api::{Kind, ObjectRef};
+use volmedic_health::{
+    Condition, Held, Ledger, Memo, Policy, Reason, Sight, Status, Subject, Transition, Vantage, Volume,
+};
+use volmedic_report::{Limits, Metrics, Notice, Options, Recall, Recalled, Reporter};
+use volmedic_testkit::ControlPlane;
+use volmedic_testkit::objects::bound_claim;
+
+/// Nothing here takes this long unless it never ends.
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
+
+/// What one client asked of the API server, as `VERB path`.
+pub(crate) type Asked = Arc<Mutex<Vec<String>>>;
+
+pub(crate) async fn counted(plane: &ControlPlane, token: Option<String>) -> (Client, Asked) {
+    let asked = Asked::default();
+    let log = asked.clone();
+    let layer = MapRequestLayer::new(move |request: Request<Body>| {
+        log.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+        request
+    });
+    let mut config = plane.admin_config().await.unwrap();
+    config.default_retry = false;
+    if let Some(token) = token {
+        config.auth_info = kube::config::AuthInfo { token: Some(token.into()), ..Default::default() };
+    }
+    (ClientBuilder::try_from(config).unwrap().with_layer(&layer).build(), asked)
+}
+
+pub(crate) fn at(second: i64) -> Timestamp {
+    // A fixed day, so that what is told does not depend on when the test runs.
+    Timestamp::from_second(1_787_300_000 + second).unwrap()
+}
+
+pub(crate) fn bad(words: &str) -> Sight {
+    Sight::adverse(words.split('+').map(condition))
+}
+
+pub(crate) fn condition(word: &str) -> Condition {
+    let (what, message) = word.split_once(',').unwrap_or((word, ""));
+    let (status, reason) = what.split_once('/').expect("Status/Reason");
+    let status = Status::from_api_value(status).unwrap_or(Status::Unrecognized(9));
+    Condition::new(status, Reason::new(reason), message)
+}
+
+/// One controller's desk: from sights to reports.
+pub(crate) struct Desk {
+    pub(crate) driver: String,
+    pub(crate) namespace: String,
+    pub(crate) client: Client,
+    pub(crate) asked: Asked,
+    pub(crate) claims: BTreeMap<String, ObjectRef>,
+    pub(crate) ledger: Ledger,
+    pub(crate) reporter: Reporter,
+    pub(crate) registry: Registry,
+    pub(crate) told: Vec<Transition>,
+    limits: Limits,
+}
+
+impl Desk {
+    /// Claims named after their handles, bound.
+    pub(crate) async fn open(plane: &ControlPlane, handles: &[&str]) -> Self {
+        let namespace = plane.namespace("report").await.unwrap();
+        let admin = plane.client().await.unwrap();
+        let driver = format!("{namespace}.csi.example.net");
+        let mut claims = BTreeMap::new();
+        for handle in handles {
+            let bound = bound_claim(&admin, &namespace, handle, &driver, handle).await.unwrap();
+            let uid = bound.claim.uid().unwrap();
+            claims.insert(
+                (*handle).to_owned(),
+                ObjectRef::new(Kind::PersistentVolumeClaim, &namespace, handle, &uid),
+            );
+        }
+        let (client, asked) = counted(plane, None).await;
+        Self::with(client, asked, &namespace, claims, Limits::default())
+    }
+
+    pub(crate) fn with(
+        client: Client,
+        asked: Asked,
+        namespace: &str,
+        claims: BTreeMap<String, ObjectRef>,
+        limits: Limits,
+    ) -> Self {
+        let driver = format!("{namespace}.csi.example.net");
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let options = Options { limits: limits.clone(), ..Options::of_controller(&driver, "replica-0") };
+        Self {
+            reporter: Reporter::start(&client, &options, metrics),
+            driver,
+            namespace: namespace.to_owned(),
+            client,
+            asked,
+            claims,
+            ledger: Ledger::new(policy()),
+            registry,
+            told: Vec::new(),
+            limits,
+        }
+    }
+
+    /// A new process in place of this one, which ends in the middle of whatever it does.
+    pub(crate) async fn restart(self) -> (Self, Recalled) {
+        let Self {
+            driver: _,
+            namespace,
+            client,
+            asked,
+            claims,
+            ledger,
+            reporter,
+            registry: _,
+            told: _,
+            limits,
+        } = self;
+        drop((reporter, ledger));
+        let mut next = Self::with(client, asked, &namespace, claims, limits);
+        let recalled = next.recall().await;
+        next.reporter.prime(&recalled.stored);
+        for memo in recalled.memos.clone() {
+            next.ledger.recall(memo);
+        }
+        for (claim, standing) in &recalled.stale {
+            next.reporter.restate(claim, standing, at(0));
+        }
+        (next, recalled)
+    }
+
+    pub(crate) async fn recall(&self) -> Recalled {
+        let options = Options::of_controller(&self.driver, "replica-0");
+        let recall = Recall {
+            component: options.voice.component,
+            field_manager: options.field_manager,
+            vantage: Vantage::Controller,
+        };
+        let volume_of = |claim: &ObjectRef| {
+            let known = self.claims.get(&*claim.name).is_some_and(|mine| mine.uid == claim.uid);
+            known.then(|| Volume { driver: self.driver.as_str().into(), handle: (&*claim.name).into() })
+        };
+        recall.read(&self.client, volume_of, |_, _| true).await.unwrap()
+    }
+
+    pub(crate) fn see(&mut self, second: i64, handle: &str, sight: Sight) {
+        let subject = Subject::volume(self.driver.as_str(), handle);
+        let told = self.ledger.record(at(second), &subject, &Vantage::Controller, sight);
+        self.tell(told);
+    }
+
+    pub(crate) fn tell(&mut self, transitions: Vec<Transition>) {
+        for transition in transitions {
+            self.reporter.tell(&self.notice(&transition));
+            self.told.push(transition);
+        }
+    }
+
+    pub(crate) fn notice(&self, transition: &Transition) -> Notice {
+        let standing: Vec<Held> = self
+            .ledger
+            .beliefs(&transition.subject)
+            .into_iter()
+            .flat_map(|(_, belief)| belief.conditions)
+            .collect();
+        let about = match &transition.subject {
+            Subject::Volume(volume) => self.claims.get(&*volume.handle).cloned().into_iter().collect(),
+            Subject::Backend(_) => Vec::new(),
+        };
+        Notice { transition: transition.clone(), about, standing }
+    }
+
+    pub(crate) async fn flush(&self) {
+        assert_eq!(
+            self.reporter.flush(LIMIT).await,
+            0,
+            "left after {LIMIT:?}; asked {:?}",
+            self.asked.lock().unwrap()
+        );
+    }
+
+    /// How many reports ended so.
+    pub(crate) fn count(&self, outlet: &str, result: &str) -> u64 {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        let name = format!(r#"volmedic_reports_total{{outlet="{outlet}",result="{result}"}} "#);
+        text.lines().find_map(|line| line.strip_prefix(&name)).map_or(0, |n| n.parse().unwrap())
+    }
+
+    pub(crate) async fn events(&self) -> Vec<Event> {
+        let api = Api::<Event>::namespaced(self.client.clone(), &self.namespace);
+        let mut events = api.list(&ListParams::default()).await.unwrap().items;
+        events.sort_by_key(|event| (event.last_timestamp.clone(), event.metadata.name.clone()));
+        events
+    }
+
+    /// Events as `handle Type Reason count`, oldest first.
+    pub(crate) async fn shown(&self) -> Vec<String> {
+        let show = |event: Event| {
+            format!(
+                "{} {} {} x{}",
+                event.involved_object.name.unwrap_or_default(),
+                event.type_.unwrap_or_default(),
+                event.reason.unwrap_or_default(),
+                event.count.unwrap_or_default()
+            )
+        };
+        self.events().await.into_iter().map(show).collect()
+    }
+
+    /// A claim as the server has it, with the field that no crate knows.
+    pub(crate) async fn claim(&self, handle: &str) -> Value {
+        let path = format!("/api/v1/namespaces/{}/persistentvolumeclaims/{handle}", self.namespace);
+        self.client.request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap()
+    }
+
+    pub(crate) async fn health_status(&self, handle: &str) -> Value {
+        self.claim(handle).await["status"]["healthStatus"].clone()
+    }
+
+    /// (status/reason) of the stored conditions, sorted.
+    pub(crate) async fn stored(&self, handle: &str) -> Vec<String> {
+        let status = self.health_status(handle).await;
+        let conditions = status["healthConditions"].as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut words: Vec<String> =
+            conditions.iter().map(|c| format!("{}/{}", text(&c["status"]), text(&c["reason"]))).collect();
+        words.sort();
+        words
+    }
+
+    pub(crate) fn claims_api(&self) -> Api<PersistentVolumeClaim> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+}
+
+/// Told at once, so that each sight makes news.
+fn policy() -> Policy {
+    Policy { flap_limit: 1_000, reword_every: SignedDuration::from_secs(1), ..Policy::default() }
+}
+
+/// What memos say was told, as `handle: Status/Reason ...`, without times.
+pub(crate) fn words(memos: &[Memo]) -> Vec<String> {
+    let mut lines: Vec<String> = memos
+        .iter()
+        .filter(|memo| !memo.told.is_empty())
+        .map(|memo| {
+            let mut held: Vec<String> = memo.told.iter().map(|held| held.condition.to_string()).collect();
+            held.sort();
+            format!("{}: {}", memo.subject, held.join(" "))
+        })
+        .collect();
+    lines.sort();
+    lines
+}

@@ -1,0 +1,7 @@
+//! Reports against a real API server.
+
+mod events;
+mod kit;
+mod outage;
+mod recall;
+mod status;

@@ -1,0 +1,36 @@
+//! Real control plane, node and builders for tests.
+//!
+//! Nothing here imitates Kubernetes: the programs are built from its own Go modules, once, and run on loopback.
+
+pub mod cache;
+pub mod cluster;
+pub mod control_plane;
+pub mod kubernetes;
+#[cfg(feature = "client")]
+pub mod objects;
+pub mod packages;
+pub mod part;
+#[cfg(feature = "sim")]
+pub mod sim;
+
+mod cgroups;
+mod crew;
+mod digest;
+mod home;
+mod mounts;
+mod network;
+mod pki;
+mod ports;
+mod process;
+mod remains;
+
+pub use cluster::Cluster;
+pub use control_plane::ControlPlane;
+pub use part::Part;
+
+pub(crate) use digest::{hex_digest, short_id};
+
+/// The image on every node that is made here: busybox, whose default command waits until it is told to end.
+pub const IMAGE: &str = "volmedic.test/busybox:1";
+/// The name of a cluster's one node.
+pub const NODE: &str = "volmedic-node";

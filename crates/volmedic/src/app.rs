@@ -1,0 +1,82 @@
+//! The command line, and what each command runs.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::logging::Logging;
+use crate::{controller, driver, fault, mounter};
+
+/// Watches the health of Kubernetes volumes and heals them.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    role: Role,
+    #[command(flatten)]
+    logging: Logging,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    Controller(controller::Args),
+    /// Serve the reference CSI driver: volumes on loop devices or in userspace, health in both dialects.
+    Driver(driver::Args),
+    /// Hurt volumes of the reference driver in real ways, and undo it.
+    Fault(fault::Args),
+    /// Serve one volume in userspace. Started by the driver.
+    #[command(hide = true)]
+    Mounter(mounter::Args),
+}
+
+impl Role {
+    /// The number that sidecars written in Go take for how much to log.
+    fn verbosity(&self) -> Option<u8> {
+        if let Self::Controller(args) = self { args.verbosity() } else { None }
+    }
+}
+
+pub(crate) fn run(cli: Cli) -> ExitCode {
+    cli.logging.start(cli.role.verbosity());
+    let outcome = match cli.role {
+        Role::Controller(args) => controller::run(args),
+        Role::Driver(args) => driver::run(args),
+        Role::Fault(args) => fault::run(args),
+        Role::Mounter(args) => mounter::run(args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // There is nobody left to tell if this fails too.
+            let _ = writeln!(io::stderr(), "volmedic: {}", chain(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// An error and its causes, each once.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let next_text = next.to_string();
+        if !text.contains(&next_text) {
+            text.push_str(": ");
+            text.push_str(&next_text);
+        }
+        cause = next.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,414 @@
+//! The controller role: beside a CSI controller plugin, about every volume of its driver, on every claim.
+
+mod args;
+mod nodes;
+mod ports;
+mod view;
+
+use std::error::Error;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+use volmedic_csi::{AddressError, Limits, Protocol, Settings};
+use volmedic_health::{Ledger, Policy, Vantage, Volume};
+use volmedic_inventory::Inventory;
+use volmedic_lease::{Candidate, State};
+use volmedic_monitor::{Board, Now, Pipe, Way, read};
+use volmedic_report::{Recall, Reporter};
+
+pub(crate) use args::Args;
+use args::Config;
+use nodes::NodeWatcher;
+use ports::{Driver, Outlet, Volumes};
+
+use crate::http::{self, Health};
+
+/// What is still to be told when a signal comes gets this long.
+const FLUSH: Duration = Duration::from_secs(5);
+/// Observations that may wait for the ledger.
+const OBSERVATIONS: usize = 256;
+/// Blind for longer than this is not ready.
+const BLIND_FOR: SignedDuration = SignedDuration::from_mins(10);
+/// Series of single volumes in one scrape.
+const SICK_SERIES: usize = 1000;
+
+pub(crate) fn run(args: Args) -> Result<(), Box<dyn Error>> {
+    let config = args.resolve();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(serve(config));
+    runtime.shutdown_background();
+    outcome.map_err(Into::into)
+}
+
+/// Runs until a signal comes or the lease is lost.
+async fn serve(config: Config) -> anyhow::Result<()> {
+    let mut signals = Signals::new()?;
+    for note in &config.notes {
+        tracing::warn!("{note}");
+    }
+    if let Err(error @ (AddressError::NotASocket { .. } | AddressError::Unreadable { .. })) =
+        config.address.check()
+    {
+        return Err(error).context("cannot talk to the driver");
+    }
+    let client = client(&config).await?;
+
+    let mut registry = Registry::default();
+    let csi_metrics = volmedic_csi::Metrics::register(&mut registry);
+    let inventory_metrics = volmedic_inventory::Metrics::register(&mut registry);
+    let report_metrics = volmedic_report::Metrics::register(&mut registry);
+    let picture = view::Picture::default();
+    volmedic_report::register_view(&mut registry, SICK_SERIES, picture.clone());
+    let health = Arc::new(Health::default());
+    let mut background = JoinSet::new();
+    if let Some(address) = config.http {
+        background
+            .spawn(http::serve(address, &config.metrics_path, Arc::new(registry), health.clone()).await?);
+    }
+
+    let settings = Settings {
+        protocol: Protocol::Csi { controller: true, node: false },
+        deadline: config.call_deadline,
+        expected_name: config.driver_name.clone(),
+        ..Settings::default()
+    };
+    let driver = volmedic_csi::Driver::start(config.address.clone(), settings, csi_metrics);
+    let name = tokio::select! {
+        name = driver_name(&driver) => name?,
+        () = signals.next() => return Ok(()),
+    };
+
+    let candidate = match &config.election {
+        Some(election) => Some(Arc::new(stand(&client, election, &name)?)),
+        None => None,
+    };
+    if let Some(candidate) = &candidate {
+        let candidate = candidate.clone();
+        health.set_leader(Box::new({
+            let candidate = candidate.clone();
+            move || candidate.healthy(Instant::now()).map_err(|error| error.to_string())
+        }));
+        tokio::select! {
+            state = candidate.elected() => if state != State::Leading { bail!("the lease was lost before it was held") },
+            () = signals.next() => return release(Some(candidate), health).await,
+        }
+    }
+
+    let role = Leading { config, client, driver, name, picture, health: health.clone() };
+    let lost = async {
+        match &candidate {
+            Some(candidate) => candidate.lost().await,
+            None => std::future::pending().await,
+        }
+    };
+    let outcome = role.run(&inventory_metrics, report_metrics, lost, signals.next()).await;
+    drop(background);
+    match outcome? {
+        Ended::Signal => release(candidate, health).await,
+        Ended::LeaseLost => {
+            bail!("the lease was lost; another replica leads now, and this one must begin anew")
+        }
+    }
+}
+
+/// Waits for the driver for as long as it takes; but one of another name is refused at the start.
+async fn driver_name(driver: &volmedic_csi::Driver) -> anyhow::Result<Arc<str>> {
+    loop {
+        match driver.ready_within(Duration::from_secs(10)).await {
+            Ok(session) => return Ok(session.driver().into()),
+            Err(error) if error.kind() == volmedic_csi::Kind::WrongDriver => {
+                return Err(anyhow!("{error}"))
+                    .context("--driver-name does not fit the driver behind --csi-address");
+            }
+            Err(error) => tracing::info!("waiting for the driver: {error}"),
+        }
+    }
+}
+
+async fn client(config: &Config) -> anyhow::Result<Client> {
+    let mut kubeconfig = match &config.kubeconfig {
+        Some(path) => {
+            let what = || format!("cannot use the kubeconfig {}", path.display());
+            let file = kube::config::Kubeconfig::read_from(path).with_context(what)?;
+            kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default())
+                .await
+                .with_context(what)?
+        }
+        None => kube::Config::infer().await.context(
+            "found no cluster to talk to: this is no pod with a service account, and there is no usable kubeconfig; \
+             give one with --kubeconfig",
+        )?,
+    };
+    kubeconfig.default_retry = false;
+    Client::try_from(kubeconfig).context("cannot talk to the API server")
+}
+
+fn stand(client: &Client, election: &args::Election, driver: &str) -> anyhow::Result<Candidate> {
+    let name = volmedic_lease::lock_name(driver);
+    let host = volmedic_lease::hostname()
+        .context("cannot read this machine's name, which is needed for the lease")?;
+    let config = volmedic_lease::Config {
+        labels: election.labels.clone(),
+        lease_duration: election.lease_duration,
+        renew_deadline: election.renew_deadline,
+        retry_period: election.retry_period,
+        ..volmedic_lease::Config::new(&election.namespace, &name, &volmedic_lease::sanitize(&host))
+    };
+    tracing::info!("standing for the lease {}/{name}", election.namespace);
+    Ok(Candidate::start(client.clone(), config)?)
+}
+
+async fn release(candidate: Option<Arc<Candidate>>, health: Arc<Health>) -> anyhow::Result<()> {
+    health.set_leader(Box::new(|| Ok(())));
+    if let Some(candidate) = candidate.and_then(Arc::into_inner) {
+        candidate.release().await;
+    }
+    Ok(())
+}
+
+/// Why leading is over.
+enum Ended {
+    Signal,
+    LeaseLost,
+}
+
+/// What it takes to lead.
+struct Leading {
+    config: Config,
+    client: Client,
+    driver: volmedic_csi::Driver,
+    name: Arc<str>,
+    picture: view::Picture,
+    health: Arc<Health>,
+}
+
+impl Leading {
+    async fn run(
+        self,
+        inventory_metrics: &volmedic_inventory::Metrics,
+        report_metrics: volmedic_report::Metrics,
+        lost: impl Future<Output = ()>,
+        signal: impl Future<Output = ()>,
+    ) -> anyhow::Result<Ended> {
+        let Self { config, client, driver, name, picture, health } = self;
+        let options = volmedic_inventory::Options {
+            driver: (&*name).into(),
+            node_watcher: config.node_grace.is_some(),
+        };
+        let inventory = Arc::new(Inventory::start(&client, &options, inventory_metrics));
+        let remind_every =
+            config.remind_every.map(|every| SignedDuration::try_from(every).unwrap_or(SignedDuration::MAX));
+        let board: Board = Arc::new(Mutex::new(Ledger::new(Policy { remind_every, ..Policy::default() })));
+        picture.attach(&name, &board, &inventory);
+        health.set_ready(ready_check(&name, &board, &inventory));
+
+        let mut ending = std::pin::pin!(async {
+            tokio::select! {
+                () = lost => Ended::LeaseLost,
+                () = signal => Ended::Signal,
+            }
+        });
+        let instance = volmedic_lease::hostname().unwrap_or_default();
+        let mut report = volmedic_report::Options::of_controller(&name, &instance);
+        report.limits.qps = config.qps;
+        report.limits.burst = config.burst;
+        let reporter = Arc::new(Reporter::start(&client, &report, report_metrics.clone()));
+
+        let recalled = tokio::select! {
+            recalled = recall(&client, &name, &inventory, &report) => recalled?,
+            ended = &mut ending => return Ok(ended),
+        };
+        reporter.prime(&recalled.stored);
+        for (claim, standing) in &recalled.stale {
+            reporter.restate(claim, standing, Timestamp::now());
+        }
+        for memo in recalled.memos {
+            read(&board).recall(memo);
+        }
+        warn_of_strangers(&name, &inventory);
+
+        let volumes = Arc::new(Volumes::new(inventory.clone()));
+        let (sender, observations) = mpsc::channel(OBSERVATIONS);
+        let mut tasks = JoinSet::new();
+        let nodes_woken = Arc::new(Notify::new());
+        tasks.spawn(wake(inventory.clone(), volumes.clone(), nodes_woken.clone()));
+        if let Some(grace) = config.node_grace {
+            let watcher = NodeWatcher {
+                inventory: inventory.clone(),
+                volumes: volumes.clone(),
+                board: board.clone(),
+                grace: SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX),
+                woken: nodes_woken,
+                observations: sender.clone(),
+            };
+            tasks.spawn(watcher.run());
+        }
+        tasks.spawn(restate(reporter.clone(), inventory.clone(), board.clone(), name.clone()));
+
+        let limits = Limits { page_deadline: config.call_deadline, ..Limits::default() };
+        let probe = Arc::new(Driver {
+            name: name.clone(),
+            probe: volmedic_probe::Controller::new(driver, limits),
+            counts: report_metrics.probes.clone(),
+            told: Mutex::new(None),
+        });
+        let settings = volmedic_monitor::Settings {
+            list_every: config.list_every,
+            look_every: config.look_every,
+            workers: config.workers,
+        };
+        let outlet = Outlet { reporter: reporter.clone(), board: board.clone() };
+        let pace = settings.pace(&Way::Nothing);
+        let pipe = Pipe::new(name.clone(), volumes.clone(), outlet, board, pace, clock());
+        tracing::info!(driver = &*name, volumes = inventory.volumes().len(), "watching");
+        let mut ended = Ended::Signal;
+        let stop = async { ended = ending.await };
+        volmedic_monitor::run(pipe, volumes, probe, settings, observations, clock, stop).await;
+        drop(tasks);
+        if let Ended::Signal = ended {
+            let left = reporter.flush(FLUSH).await;
+            if left > 0 {
+                tracing::warn!(
+                    "{left} reports could not be sent before the end; the next start tells what still holds"
+                );
+            }
+        }
+        Ok(ended)
+    }
+}
+
+fn clock() -> Now {
+    // Tokio's clock, so that what is due and what is slept for are measured alike.
+    Now { day: Timestamp::now(), clock: tokio::time::Instant::now().into_std() }
+}
+
+/// What was told before. Tried for as long as it takes: to begin without it would tell everything again.
+async fn recall(
+    client: &Client,
+    driver: &Arc<str>,
+    inventory: &Inventory,
+    report: &volmedic_report::Options,
+) -> anyhow::Result<volmedic_report::Recalled> {
+    inventory.ready().await;
+    let mut bound = std::collections::HashMap::new();
+    let mut handles = Vec::new();
+    inventory.volumes().for_each(|handle| handles.push(handle.clone()));
+    for handle in handles {
+        for claim in inventory.volumes().claims(&handle) {
+            bound.insert(claim.claim, Volume { driver: driver.clone(), handle: handle.clone() });
+        }
+    }
+    let recall = Recall {
+        component: report.voice.component.clone(),
+        field_manager: report.field_manager.clone(),
+        vantage: Vantage::Controller,
+    };
+    let mut pause = Duration::from_secs(1);
+    loop {
+        let read = recall.read(
+            client,
+            |claim| bound.get(claim).cloned(),
+            |subject, vantage| {
+                subject.driver() == driver && matches!(vantage, Vantage::Controller | Vantage::Cluster)
+            },
+        );
+        match read.await {
+            Ok(recalled) => return Ok(recalled),
+            Err(error) => tracing::warn!("{error}; trying again in {} s", pause.as_secs()),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_mins(1));
+    }
+}
+
+/// Wakes everybody who waits for the inventory; it wakes only one by itself.
+async fn wake(inventory: Arc<Inventory>, volumes: Arc<Volumes>, nodes: Arc<Notify>) {
+    loop {
+        inventory.changed().await;
+        volumes.woken.notify_one();
+        nodes.notify_one();
+    }
+}
+
+/// When the server begins to keep the claims' status, it is told all that is wrong.
+async fn restate(reporter: Arc<Reporter>, inventory: Arc<Inventory>, board: Board, driver: Arc<str>) {
+    let Some(mut support) = reporter.support() else { return };
+    while support.changed().await.is_ok() {
+        if !matches!(*support.borrow_and_update(), volmedic_report::Support::Kept) {
+            continue;
+        }
+        let memos = read(&board).memos();
+        for memo in memos {
+            let volmedic_health::Subject::Volume(volume) = &memo.subject else { continue };
+            if volume.driver != driver {
+                continue;
+            }
+            for claim in inventory.volumes().claims(&volume.handle) {
+                reporter.restate(&claim.claim, &ports::standing(&board, &memo.subject), Timestamp::now());
+            }
+        }
+    }
+}
+
+/// Not ready while out of touch with the driver, or with the API server, for long.
+fn ready_check(driver: &Arc<str>, board: &Board, inventory: &Arc<Inventory>) -> http::Check {
+    let (driver, board, inventory) = (driver.clone(), board.clone(), inventory.clone());
+    Box::new(move || {
+        if let Some(stale) =
+            inventory.staleness().filter(|stale| !inventory.is_ready() || stale.age > Duration::from_mins(10))
+        {
+            return Err(format!("out of touch with the API server: {}", stale.why));
+        }
+        let blind = read(&board)
+            .beliefs(&volmedic_health::Subject::Backend(driver.clone()))
+            .iter()
+            .find_map(|(_, belief)| belief.blind_since);
+        match blind {
+            Some(since) if Timestamp::now().duration_since(since) > BLIND_FOR => {
+                Err(format!("driver {driver} has not been seen since {since:.0}"))
+            }
+            _ => Ok(()),
+        }
+    })
+}
+
+/// A sidecar beside the wrong driver would be silent for ever; that is worth a line.
+fn warn_of_strangers(driver: &str, inventory: &Inventory) {
+    if inventory.volumes().known() == 0 {
+        tracing::warn!(
+            driver,
+            "there is no PersistentVolume of this driver; if there should be, check that --csi-address is the \
+             socket of the driver whose volumes are used here"
+        );
+    }
+}
+
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let what = "cannot wait for signals";
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context(what)?,
+            interrupt: signal(SignalKind::interrupt()).context(what)?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => tracing::info!("told to end"),
+            _ = self.interrupt.recv() => tracing::info!("interrupted"),
+        }
+    }
+}

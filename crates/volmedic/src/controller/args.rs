@@ -1,0 +1,360 @@
+//! The command line of the controller: external-health-monitor's, so that a deployment of it runs unchanged, and ours.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kube::core::Duration as GoDuration;
+use volmedic_csi::Address;
+
+/// Watch all volumes of a CSI driver from beside its controller plugin, and tell on each claim what is wrong.
+///
+/// Takes the place of csi-external-health-monitor-controller: the same flags with the same meanings, the same
+/// lease, the same event reasons.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example, as a container beside the driver's controller plugin:
+  volmedic controller --csi-address=/run/csi/socket --leader-election --http-endpoint=:8080
+
+Exit codes: 0 after a signal, 1 when it cannot start or lost its lease, 2 when the command line is wrong.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    driver: DriverArgs,
+    #[command(flatten)]
+    nodes: NodeArgs,
+    #[command(flatten)]
+    election: ElectionArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    http: HttpArgs,
+    #[command(flatten)]
+    legacy: LegacyArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "The driver")]
+struct DriverArgs {
+    /// The driver's socket: a path, or unix:///path.
+    #[arg(long, default_value = "/run/csi/socket", value_name = "SOCKET")]
+    csi_address: Address,
+    /// Refuse to run beside a driver of another name.
+    #[arg(long, value_name = "NAME")]
+    driver_name: Option<String>,
+    /// The deadline of one call to the driver, or of one page of a list.
+    #[arg(long, default_value = "15s", value_parser = positive, value_name = "DURATION")]
+    timeout: Duration,
+    /// Where the driver is asked volume by volume, each is asked for once in this time.
+    #[arg(long, default_value = "1m", value_parser = positive, value_name = "DURATION")]
+    monitor_interval: Duration,
+    /// Where the driver lists its volumes, the time between two lists.
+    #[arg(long, default_value = "5m", value_parser = positive, value_name = "DURATION")]
+    list_volumes_interval: Duration,
+    /// So many volumes are asked for at once.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=10_000), value_name = "N")]
+    worker_threads: u16,
+    /// What lasts is told again this often; 0 tells it once.
+    #[arg(long, default_value = "30m", value_parser = duration, value_name = "DURATION")]
+    reminder_interval: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Nodes that go down")]
+struct NodeArgs {
+    /// Tell on every claim used on a node that it went down.
+    #[arg(long, default_value_t = false, num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, action = clap::ArgAction::Set)]
+    enable_node_watcher: bool,
+    /// A node is down when it was not ready for so long. (external-health-monitor has 5m here.)
+    #[arg(long, default_value = "40s", value_parser = duration, value_name = "DURATION")]
+    node_grace_period: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Leader election")]
+struct ElectionArgs {
+    /// Run only while holding the Lease, so that several replicas can stand by.
+    #[arg(long, default_value_t = false, num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, action = clap::ArgAction::Set)]
+    leader_election: bool,
+    /// Where the Lease is. Default: POD_NAMESPACE, else the service account's namespace, else default.
+    #[arg(long, default_value = "", value_name = "NAMESPACE", hide_default_value = true)]
+    leader_election_namespace: String,
+    /// Others respect the leader for so long after they last saw it renew.
+    #[arg(long, default_value = "15s", value_parser = positive, value_name = "DURATION")]
+    leader_election_lease_duration: Duration,
+    /// The leader stops after so long without a renewal.
+    #[arg(long, default_value = "10s", value_parser = positive, value_name = "DURATION")]
+    leader_election_renew_deadline: Duration,
+    /// The time between two tries.
+    #[arg(long, default_value = "5s", value_parser = positive, value_name = "DURATION")]
+    leader_election_retry_period: Duration,
+    /// Labels for the Lease, as key:value,key:value.
+    #[arg(long, default_value = "", value_parser = labels, value_name = "LABELS", hide_default_value = true)]
+    leader_election_labels: Labels,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "The cluster")]
+struct ClusterArgs {
+    /// A kubeconfig file. Default: the pod's own service account, else the usual kubeconfig.
+    #[arg(long, default_value = "", value_name = "FILE", hide_default_value = true)]
+    kubeconfig: String,
+    /// Reports a second to the API server, on average.
+    #[arg(long, default_value_t = 50.0, value_parser = rate, value_name = "N")]
+    kube_api_qps: f64,
+    /// Reports at once to the API server.
+    #[arg(long, default_value_t = 100.0, value_parser = rate, value_name = "N")]
+    kube_api_burst: f64,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "HTTP")]
+struct HttpArgs {
+    /// Serve metrics and health here, as :8080 or 127.0.0.1:8080. Off if not given.
+    #[arg(long, value_parser = listen, value_name = "ADDRESS", conflicts_with = "metrics_address")]
+    http_endpoint: Option<SocketAddr>,
+    /// The old name of --http-endpoint.
+    #[arg(long, value_parser = listen, value_name = "ADDRESS")]
+    metrics_address: Option<SocketAddr>,
+    /// Where the metrics are.
+    #[arg(long, default_value = "/metrics", value_parser = http_path, value_name = "PATH")]
+    metrics_path: String,
+}
+
+/// Flags of external-health-monitor that nothing is left to do for.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Taken for compatibility, without effect")]
+struct LegacyArgs {
+    /// New volumes are noticed at once.
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    volume_list_add_interval: Option<Duration>,
+    /// Nodes are watched, not listed.
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    node_list_add_interval: Option<Duration>,
+    /// There is no cache that could go out of step.
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    resync: Option<Duration>,
+    /// One thread is enough.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    automaxprocs: Option<bool>,
+    /// See --log-level; 5 and more mean debug, 8 and more trace.
+    #[arg(long = "v", short = 'v', value_name = "N")]
+    pub(crate) verbosity: Option<u8>,
+    /// See --log-level.
+    #[arg(long, value_name = "PATTERN=N,...")]
+    vmodule: Option<String>,
+    /// Everything goes to standard error already.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    logtostderr: Option<bool>,
+}
+
+type Labels = BTreeMap<String, String>;
+
+/// What the arguments come to.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) address: Address,
+    pub(crate) driver_name: Option<String>,
+    pub(crate) call_deadline: Duration,
+    pub(crate) look_every: Duration,
+    pub(crate) list_every: Duration,
+    pub(crate) workers: usize,
+    pub(crate) remind_every: Option<Duration>,
+    /// How long a node must be not ready; `None` where nodes are not watched.
+    pub(crate) node_grace: Option<Duration>,
+    pub(crate) election: Option<Election>,
+    pub(crate) kubeconfig: Option<PathBuf>,
+    pub(crate) qps: f64,
+    pub(crate) burst: f64,
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) metrics_path: String,
+    /// What was given and has no effect, as sentences for the log.
+    pub(crate) notes: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Election {
+    pub(crate) namespace: String,
+    pub(crate) lease_duration: Duration,
+    pub(crate) renew_deadline: Duration,
+    pub(crate) retry_period: Duration,
+    pub(crate) labels: Labels,
+}
+
+impl Args {
+    pub(crate) fn verbosity(&self) -> Option<u8> {
+        self.legacy.verbosity
+    }
+
+    pub(crate) fn resolve(self) -> Config {
+        let Self { driver, nodes, election, cluster, http, legacy } = self;
+        let mut notes = legacy.notes();
+        if http.metrics_address.is_some() {
+            notes.push("--metrics-address is deprecated; use --http-endpoint".to_owned());
+        }
+        Config {
+            address: driver.csi_address,
+            driver_name: driver.driver_name,
+            call_deadline: driver.timeout,
+            look_every: driver.monitor_interval,
+            list_every: driver.list_volumes_interval,
+            workers: driver.worker_threads.into(),
+            remind_every: Some(driver.reminder_interval).filter(|every| !every.is_zero()),
+            node_grace: nodes.enable_node_watcher.then_some(nodes.node_grace_period),
+            election: election.leader_election.then(|| Election {
+                namespace: volmedic_lease::namespace(&election.leader_election_namespace),
+                lease_duration: election.leader_election_lease_duration,
+                renew_deadline: election.leader_election_renew_deadline,
+                retry_period: election.leader_election_retry_period,
+                labels: election.leader_election_labels,
+            }),
+            kubeconfig: Some(cluster.kubeconfig).filter(|path| !path.is_empty()).map(PathBuf::from),
+            qps: cluster.kube_api_qps,
+            burst: cluster.kube_api_burst,
+            http: http.http_endpoint.or(http.metrics_address),
+            metrics_path: http.metrics_path,
+            notes,
+        }
+    }
+}
+
+impl LegacyArgs {
+    fn notes(&self) -> Vec<String> {
+        let Self {
+            volume_list_add_interval,
+            node_list_add_interval,
+            resync,
+            automaxprocs,
+            verbosity: _,
+            vmodule,
+            logtostderr,
+        } = self;
+        let given = [
+            (
+                volume_list_add_interval.is_some(),
+                "--volume-list-add-interval has no effect: new volumes are noticed at once",
+            ),
+            (
+                node_list_add_interval.is_some(),
+                "--node-list-add-interval has no effect: nodes are watched, not listed",
+            ),
+            (resync.is_some(), "--resync has no effect: there is no cache that could go out of step"),
+            (automaxprocs.is_some(), "--automaxprocs has no effect: one thread is enough"),
+            (vmodule.is_some(), "--vmodule has no effect: use --log-level"),
+            (logtostderr.is_some(), "--logtostderr has no effect: everything goes to standard error already"),
+        ];
+        given.into_iter().filter(|(given, _)| *given).map(|(_, note)| note.to_owned()).collect()
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let hint = "use Go's way, as in 90s, 1m30s or 2h";
+    let parsed: GoDuration = text.parse().map_err(|error| format!("{error}; {hint}"))?;
+    if parsed.is_negative() { Err(format!("{text} is negative; {hint}")) } else { Ok(parsed.into()) }
+}
+
+fn positive(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        none if none.is_zero() => Err("it must be longer than nothing".to_owned()),
+        some => Ok(some),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        _ => Err("it must be a number above 0".to_owned()),
+    }
+}
+
+fn labels(text: &str) -> Result<Labels, String> {
+    volmedic_lease::parse_labels(text).map_err(|error| error.to_string())
+}
+
+/// Go's way of naming where to listen: the host may be left out.
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse().ok()) {
+        return Ok(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port));
+    }
+    let local = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    let address = local.as_deref().unwrap_or(text);
+    address.parse().map_err(|_| format!("{text:?} is no address; use :8080 or 127.0.0.1:8080"))
+}
+
+fn http_path(text: &str) -> Result<String, String> {
+    if text.starts_with('/') && !text.contains(['{', '}', '*', ' ']) {
+        Ok(text.to_owned())
+    } else {
+        Err("it must be a plain path that begins with /".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(line: &str) -> Result<Config, String> {
+        let words = std::iter::once("controller").chain(line.split_whitespace());
+        Only::try_parse_from(words).map(|only| only.args.resolve()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_arguments_of_external_health_monitors_own_deployments() {
+        let sample =
+            parse("--v=5 --csi-address=/csi/csi.sock --leader-election --http-endpoint=:8080").unwrap();
+        assert!(sample.election.is_some());
+        assert_eq!(sample.http.unwrap().port(), 8080);
+        let every_flag = parse(
+            "--csi-address=unix:///csi/csi.sock --timeout=1m --monitor-interval=1m30s --list-volumes-interval=10m \
+             --volume-list-add-interval=5m --node-list-add-interval=5m --worker-threads=20 \
+             --enable-node-watcher=true --resync=10m --leader-election=true --leader-election-namespace=storage \
+             --leader-election-lease-duration=137s --leader-election-renew-deadline=107s \
+             --leader-election-retry-period=26s --leader-election-labels=a:b,c:d --kube-api-qps=5 \
+             --kube-api-burst=10 --metrics-address=:9090 --metrics-path=/m --automaxprocs -v 2",
+        )
+        .unwrap();
+        assert_eq!(every_flag.look_every, Duration::from_secs(90));
+        assert_eq!(every_flag.workers, 20);
+        assert_eq!(every_flag.node_grace, Some(Duration::from_secs(40)));
+        assert_eq!(every_flag.election.unwrap().labels.len(), 2);
+        assert_eq!(every_flag.notes.len(), 5, "{:?}", every_flag.notes);
+    }
+
+    #[test]
+    fn defaults() {
+        let config = parse("").unwrap();
+        assert_eq!(config.address.to_string(), "/run/csi/socket");
+        assert!(config.election.is_none() && config.node_grace.is_none() && config.http.is_none());
+        assert_eq!((config.qps, config.burst), (50.0, 100.0));
+        assert_eq!(config.remind_every, Some(Duration::from_mins(30)));
+        assert!(config.notes.is_empty());
+    }
+
+    #[test]
+    fn bad_input_gets_a_sentence() {
+        let check = |line: &str, expected: &str| {
+            let error = parse(line).expect_err(line);
+            assert!(error.contains(expected), "{line}: {error}");
+        };
+        check("--monitor-interval=0s", "it must be longer than nothing");
+        check("--monitor-interval=-1m", "is negative");
+        check("--list-volumes-interval=5", "use Go's way");
+        check("--worker-threads=0", "0 is not in 1..=10000");
+        check("--http-endpoint=:8080 --metrics-address=:8081", "cannot be used with");
+        check("--http-endpoint=nowhere", "is no address");
+        check("--csi-address=tcp://10.0.0.1:1", "tcp");
+        check("--kube-api-qps=0", "a number above 0");
+        check("--leader-election-labels=x", "label");
+        check("--no-such-flag", "unexpected argument");
+    }
+}

@@ -1,0 +1,141 @@
+//! The driver role.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use volmedic_driver::health::{Settings, Thresholds, fsck::Schedule};
+use volmedic_driver::{Config, Dialect, Services, serve};
+
+use crate::size;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    service: ServiceArgs,
+    #[command(flatten)]
+    storage: StorageArgs,
+    #[command(flatten)]
+    checks: CheckArgs,
+}
+
+/// What is served, and where.
+#[derive(Debug, clap::Args)]
+struct ServiceArgs {
+    /// The unix socket to serve on.
+    #[arg(long, env = "CSI_ENDPOINT", value_name = "unix:///PATH")]
+    endpoint: String,
+    /// The mode of the socket, in octal.
+    #[arg(long, default_value = "0600", value_parser = mode, value_name = "MODE")]
+    socket_mode: u32,
+    /// The name of the driver.
+    #[arg(long, default_value = "driver.volmedic.dev")]
+    name: String,
+    /// The id of this node.
+    #[arg(long)]
+    node_id: String,
+    /// Which services to serve: controller, node or both.
+    #[arg(long, default_value = "controller,node", value_name = "LIST")]
+    services: Services,
+    /// How health is told: legacy, health or both.
+    #[arg(long, default_value = "both")]
+    dialect: Dialect,
+    /// How many seconds a caller waits for one call before it is told to ask again.
+    #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3600), value_name = "SECONDS")]
+    call_deadline: u64,
+}
+
+/// What volumes are made from, and where they may appear.
+#[derive(Debug, clap::Args)]
+struct StorageArgs {
+    /// Where volumes and what is known of them are kept.
+    #[arg(long, value_name = "PATH")]
+    state_dir: PathBuf,
+    /// Volumes appear below these directories only. May be given several times.
+    #[arg(long = "allowed-root", default_value = "/var/lib/kubelet", value_name = "PATH")]
+    allowed_roots: Vec<PathBuf>,
+    /// Promise no more than this in all volumes together.
+    #[arg(long, value_parser = size::bytes, value_name = "BYTES")]
+    capacity: Option<u64>,
+    /// The largest volume to make.
+    #[arg(long, default_value = "1Ti", value_parser = size::bytes, value_name = "BYTES")]
+    max_volume_size: u64,
+}
+
+/// How volumes are looked at.
+#[derive(Debug, clap::Args)]
+struct CheckArgs {
+    /// How many seconds a volume has for an answer before it counts as hung.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=300), value_name = "SECONDS")]
+    check_deadline: u64,
+    /// From how many percent of used bytes on a volume is out of capacity.
+    #[arg(long, default_value_t = 98, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "PERCENT")]
+    full_bytes: u8,
+    /// From how many percent of used inodes on a volume is out of inodes.
+    #[arg(long, default_value_t = 98, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "PERCENT")]
+    full_inodes: u8,
+    /// How many minutes pass between two file system checks of a volume; 0 checks none.
+    #[arg(long, default_value_t = 360, value_name = "MINUTES")]
+    fsck_every: u64,
+    /// How many runs of a file system check must agree that a volume is corrupt.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10), value_name = "NUMBER")]
+    fsck_runs: u32,
+    /// How many seconds pass between those runs.
+    #[arg(long, default_value_t = 40, value_name = "SECONDS")]
+    fsck_gap: u64,
+}
+
+impl CheckArgs {
+    fn settings(&self) -> Settings {
+        let defaults = Settings::default();
+        let share = |percent: u8| f64::from(percent) / 100.0;
+        Settings {
+            deadline: Duration::from_secs(self.check_deadline),
+            thresholds: Thresholds {
+                bytes: share(self.full_bytes),
+                inodes: share(self.full_inodes),
+                ..defaults.thresholds
+            },
+            fsck: Schedule {
+                every: (self.fsck_every > 0).then(|| Duration::from_secs(self.fsck_every.saturating_mul(60))),
+                runs: self.fsck_runs,
+                gap: Duration::from_secs(self.fsck_gap),
+                ..defaults.fsck
+            },
+            ..defaults
+        }
+    }
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).map_err(|error| format!("{text:?} is no octal mode: {error}"))?;
+    if mode <= 0o777 { Ok(mode) } else { Err(format!("{text} is more than 0777")) }
+}
+
+pub(crate) fn run(args: Args) -> Result<(), Box<dyn Error>> {
+    let Args { service, storage, checks } = args;
+    let config = Config {
+        endpoint: service.endpoint,
+        socket_mode: service.socket_mode,
+        state_dir: storage.state_dir,
+        node_id: service.node_id,
+        name: service.name,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        dialect: service.dialect,
+        services: service.services,
+        allowed_roots: storage.allowed_roots,
+        total_bytes: storage.capacity,
+        max_volume_bytes: storage.max_volume_size,
+        call_deadline: Duration::from_secs(service.call_deadline),
+        program: std::env::current_exe()?,
+        checks: checks.settings(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(volmedic_driver::THREADS)
+        .build()?;
+    let outcome = runtime.block_on(serve(config));
+    // A call stuck in the kernel must not keep the process from ending.
+    runtime.shutdown_background();
+    Ok(outcome?)
+}

@@ -1,0 +1,20 @@
+//! The binary: arguments, roles, wiring, exit codes. Each role has a file of its own.
+
+mod app;
+mod controller;
+mod driver;
+mod fault;
+mod http;
+mod logging;
+mod mounter;
+mod size;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    // This program is also its own helper; then nothing below runs.
+    volmedic_host::helper::run_if_asked();
+    app::run(app::Cli::parse())
+}

@@ -1,0 +1,190 @@
+//! Malformed requests get the code that CSI names and a sentence, and change nothing.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use tonic::Code;
+use volmedic_proto::csi as wire;
+use volmedic_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume};
+
+use crate::calls::{Calls, GIB, assert_code, capability};
+use crate::ground::Ground;
+
+fn order() -> wire::CreateVolumeRequest {
+    wire::CreateVolumeRequest {
+        name: "x".to_owned(),
+        capacity_range: Some(wire::CapacityRange { required_bytes: GIB, limit_bytes: 0 }),
+        volume_capabilities: vec![capability(false)],
+        ..Default::default()
+    }
+}
+
+#[tokio::test]
+async fn volumes_that_cannot_be_made() {
+    let mut ground = Ground::new();
+    ground.start(&["--capacity", "10Gi", "--max-volume-size", "8Gi"]);
+    let mut csi = Calls::to(&ground).await;
+    let mut check = async |change: &dyn Fn(&mut wire::CreateVolumeRequest), code| {
+        let mut request = order();
+        change(&mut request);
+        assert_code(csi.controller.create_volume(request).await, code);
+    };
+    let sized = |required_bytes, limit_bytes| Some(wire::CapacityRange { required_bytes, limit_bytes });
+    check(&|r| r.name = String::new(), Code::InvalidArgument).await;
+    check(&|r| r.name = "x".repeat(129), Code::InvalidArgument).await;
+    check(&|r| r.name = "a\nb".to_owned(), Code::InvalidArgument).await;
+    check(&|r| r.volume_capabilities.clear(), Code::InvalidArgument).await;
+    check(&|r| r.volume_capabilities[0].access_type = None, Code::InvalidArgument).await;
+    check(&|r| r.volume_capabilities[0].access_mode = None, Code::InvalidArgument).await;
+    for mode in [0, 3, 4, 5, 99, -1] {
+        check(&|r| r.volume_capabilities[0].access_mode = Some(AccessMode { mode }), Code::InvalidArgument)
+            .await;
+    }
+    for flag in ["journal_path=/dev/vda", "device=/dev/vda", "context=x,y"] {
+        let mount = MountVolume { mount_flags: vec![flag.to_owned()], ..Default::default() };
+        check(
+            &|r| r.volume_capabilities[0].access_type = Some(AccessType::Mount(mount.clone())),
+            Code::InvalidArgument,
+        )
+        .await;
+    }
+    for (key, value) in [("kind", "tape"), ("fsType", "ntfs"), ("kinds", "loop"), ("kind", "")] {
+        check(&|r| drop(r.parameters.insert(key.to_owned(), value.to_owned())), Code::InvalidArgument).await;
+    }
+    check(
+        &|r| drop(r.parameters.insert("csi.storage.k8s.io/x".to_owned(), "y".repeat(5000))),
+        Code::InvalidArgument,
+    )
+    .await;
+    check(
+        &|r| {
+            r.parameters.insert("kind".to_owned(), "fuse".to_owned());
+            r.volume_capabilities.push(capability(true));
+        },
+        Code::InvalidArgument,
+    )
+    .await;
+    check(&|r| drop(r.mutable_parameters.insert("a".to_owned(), "b".to_owned())), Code::InvalidArgument)
+        .await;
+    check(&|r| r.capacity_range = sized(0, 0), Code::InvalidArgument).await;
+    check(&|r| r.capacity_range = sized(-1, 0), Code::InvalidArgument).await;
+    check(&|r| r.capacity_range = sized(2, 1), Code::InvalidArgument).await;
+    check(&|r| r.capacity_range = sized(0, 4096), Code::OutOfRange).await;
+    check(&|r| r.capacity_range = sized(i64::MAX, 0), Code::OutOfRange).await;
+    check(&|r| r.capacity_range = sized(9 * GIB, 0), Code::OutOfRange).await;
+    let elsewhere = wire::Topology {
+        segments: [("topology.driver.volmedic.dev/node".to_owned(), "other".to_owned())].into(),
+    };
+    let requirement = wire::TopologyRequirement { requisite: vec![elsewhere], preferred: Vec::new() };
+    check(&|r| r.accessibility_requirements = Some(requirement.clone()), Code::ResourceExhausted).await;
+
+    let eight = csi.create("eight", 8 * GIB, &[], false).await.unwrap();
+    assert_code(csi.create("more", 8 * GIB, &[], false).await, Code::ResourceExhausted);
+    assert_code(csi.create("eight", 8 * GIB, &[("fsType", "xfs")], false).await, Code::AlreadyExists);
+    csi.delete(&eight).await.unwrap();
+    ground.assert_clean();
+}
+
+#[tokio::test]
+async fn names_and_ids_never_become_paths() {
+    let mut ground = Ground::new();
+    ground.start(&[]);
+    let mut csi = Calls::to(&ground).await;
+    let name = "../../../../tmp/escape/\u{202e}x";
+    let id = csi.create(name, GIB, &[], false).await.unwrap();
+    assert_eq!(csi.list(0).await.unwrap(), [id.clone()]);
+    let (staging, target) = (ground.kubelet("staging"), ground.kubelet("target"));
+    for bad in [
+        "../volumes",
+        "..",
+        "/etc",
+        "vol-",
+        &format!("{id}/"),
+        &format!("../volumes/{id}"),
+        &"x".repeat(10_000),
+    ] {
+        csi.delete(bad).await.unwrap();
+        assert_code(csi.stage(bad, &staging, false).await, Code::NotFound);
+        assert_code(csi.unstage(bad, &staging).await, Code::NotFound);
+        assert_code(csi.publish(bad, &staging, &target, false, false).await, Code::NotFound);
+        assert_code(csi.unpublish(bad, &target).await, Code::NotFound);
+        assert_code(csi.stats(bad, &target).await, Code::NotFound);
+        assert_code(csi.attach(bad, false).await, Code::NotFound);
+        assert_code(csi.expand(bad, &target, GIB).await, Code::NotFound);
+    }
+    assert_eq!(csi.list(0).await.unwrap(), [id.clone()]);
+    csi.delete(&id).await.unwrap();
+    ground.assert_clean();
+}
+
+#[tokio::test]
+async fn no_path_leads_outside() {
+    let mut ground = Ground::new();
+    ground.start(&[]);
+    let mut csi = Calls::to(&ground).await;
+    let id = csi.create("pvc-1", GIB, &[], false).await.unwrap();
+    let outside = ground.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    symlink(&outside, ground.kubelet("link")).unwrap();
+    fs::write(ground.kubelet("file"), "precious").unwrap();
+    let staging = ground.kubelet("staging");
+    let bad = [
+        "relative".to_owned(),
+        outside.join("x").to_str().unwrap().to_owned(),
+        ground.kubelet("../outside/x"),
+        ground.kubelet("link/x"),
+        ground.kubelet("link"),
+        ground.kubelet("file"),
+        ground.kubelet("none/x"),
+        ground.kubelet(""),
+        ground.state().volumes().to_str().unwrap().to_owned(),
+        format!("/{}", "x/".repeat(4_000)),
+        "/".to_owned(),
+        "/etc".to_owned(),
+    ];
+    for path in &bad {
+        assert_code(csi.stage(&id, path, false).await, Code::InvalidArgument);
+    }
+    // Planned at a place that turned out to be impossible, it can still be staged at another.
+    csi.unstage(&id, &ground.kubelet("file")).await.unwrap();
+    csi.unstage(&id, &ground.kubelet("link")).await.unwrap();
+    csi.stage(&id, &staging, false).await.unwrap();
+    for path in &bad {
+        assert_code(csi.publish(&id, &staging, path, false, false).await, Code::InvalidArgument);
+        let told = csi.unpublish(&id, path).await;
+        assert!(
+            told.as_ref().is_ok() || told.as_ref().is_err_and(|e| e.code() == Code::InvalidArgument),
+            "{path}: {told:?}"
+        );
+    }
+    assert_eq!(ground.mounts().len(), 1, "{:?}", ground.mounts());
+    assert_eq!(fs::read_to_string(ground.kubelet("file")).unwrap(), "precious");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    csi.unstage(&id, &staging).await.unwrap();
+    csi.delete(&id).await.unwrap();
+    ground.assert_clean();
+}
+
+#[tokio::test]
+async fn one_operation_at_a_time_per_volume() {
+    let mut ground = Ground::new();
+    ground.start(&[]);
+    let mut csi = Calls::to(&ground).await;
+    let id = csi.create("pvc-1", 100 * GIB, &[("fsType", "btrfs")], false).await.unwrap();
+    let staging = ground.kubelet("staging");
+    let mut set = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let (mut csi, id, staging) = (csi.clone(), id.clone(), staging.clone());
+        set.spawn(async move { csi.stage(&id, &staging, false).await });
+    }
+    let outcomes = set.join_all().await;
+    assert!(outcomes.iter().any(Result::is_ok));
+    let refused: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+    assert!(!refused.is_empty(), "sixteen stagings at once did not meet");
+    for status in refused {
+        assert_eq!(status.code(), Code::Aborted, "{status:?}");
+    }
+    csi.unstage(&id, &staging).await.unwrap();
+    csi.delete(&id).await.unwrap();
+    ground.assert_clean();
+}

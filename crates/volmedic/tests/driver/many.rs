@@ -1,0 +1,132 @@
+//! Many volumes: paging that misses and repeats nothing, and cost that grows with their number and not with its square.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use tonic::Code;
+use volmedic_proto::csi as wire;
+
+use crate::calls::{Calls, assert_code};
+use crate::ground::Ground;
+
+const MIB: i64 = 1 << 20;
+
+async fn create_many(csi: &Calls, range: std::ops::Range<usize>) -> Vec<String> {
+    let mut ids = Vec::new();
+    let numbers: Vec<usize> = range.collect();
+    // As many at once as a provisioner has workers.
+    for chunk in numbers.chunks(50) {
+        let mut set = tokio::task::JoinSet::new();
+        for number in chunk {
+            let (mut csi, name) = (csi.clone(), format!("pvc-{number}"));
+            set.spawn(async move { csi.create(&name, 16 * MIB, &[], false).await.unwrap() });
+        }
+        ids.extend(set.join_all().await);
+    }
+    ids
+}
+
+#[tokio::test]
+async fn a_thousand_volumes_are_paged_through_while_some_come_and_go() {
+    let mut ground = Ground::new();
+    ground.start(&[]);
+    let mut csi = Calls::to(&ground).await;
+    let all: BTreeSet<String> = create_many(&csi, 0..1_000).await.into_iter().collect();
+    assert_eq!(all.len(), 1_000);
+    for page in [0, 1, 7, 1_000, 5_000, i32::MAX] {
+        let listed = csi.list(page).await.unwrap();
+        assert_eq!(listed.len(), 1_000, "pages of {page}");
+        assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), all, "pages of {page}");
+    }
+
+    // The last volume of a page is deleted, and so is one further on; others are made. Who stays is seen once.
+    let first = csi
+        .controller
+        .list_volumes(wire::ListVolumesRequest { max_entries: 100, ..Default::default() })
+        .await;
+    let first = first.unwrap().into_inner();
+    let seen: Vec<String> = first.entries.into_iter().map(|entry| entry.volume.unwrap().volume_id).collect();
+    assert_eq!(seen.len(), 100);
+    let later = all.iter().nth(500).unwrap().clone();
+    csi.delete(&seen[99]).await.unwrap();
+    csi.delete(&later).await.unwrap();
+    let made: BTreeSet<String> = create_many(&csi, 1_000..1_010).await.into_iter().collect();
+    let request = wire::ListVolumesRequest { max_entries: 5_000, starting_token: first.next_token };
+    let rest = csi.controller.list_volumes(request).await.unwrap().into_inner();
+    assert!(rest.next_token.is_empty());
+    let rest: Vec<String> = rest.entries.into_iter().map(|entry| entry.volume.unwrap().volume_id).collect();
+    let expected: Vec<String> =
+        all.union(&made).filter(|id| **id > seen[99] && **id != later).cloned().collect();
+    assert_eq!(rest, expected);
+    for bad in ["invalid-token", "1", &seen[0]] {
+        let request = wire::ListVolumesRequest { max_entries: 1, starting_token: bad.to_owned() };
+        assert_code(csi.controller.list_volumes(request).await, Code::Aborted);
+    }
+
+    // A restart keeps the tokens and the list.
+    ground.kill();
+    ground.start(&[]);
+    let mut csi = Calls::to(&ground).await;
+    let listed = csi.list(333).await.unwrap();
+    assert_eq!(listed.len(), 1_008);
+    for id in listed {
+        csi.delete(&id).await.unwrap();
+    }
+    ground.assert_clean();
+}
+
+#[derive(Debug)]
+struct Times {
+    create: Duration,
+    list: Duration,
+    health: Duration,
+    restart: Duration,
+}
+
+/// Run with `cargo test --release -p volmedic --test driver -- --ignored --nocapture how_time_grows`.
+#[tokio::test]
+#[ignore = "a measurement, several minutes long"]
+async fn how_time_grows_from_one_to_ten_thousand() {
+    let mut ground = Ground::new();
+    ground.start(&[]);
+    let mut csi = Calls::to(&ground).await;
+    let mut measured: Vec<(usize, Times)> = Vec::new();
+    for (from, to) in [(0, 1_000), (1_000, 10_000)] {
+        let start = Instant::now();
+        create_many(&csi, from..to).await;
+        let create = start.elapsed();
+        let start = Instant::now();
+        assert_eq!(csi.list(500).await.unwrap().len(), to);
+        let list = start.elapsed();
+        let start = Instant::now();
+        let request = wire::ControllerListVolumeHealthRequest { max_entries: 500, ..Default::default() };
+        let mut token = String::new();
+        loop {
+            let request =
+                wire::ControllerListVolumeHealthRequest { starting_token: token, ..request.clone() };
+            token =
+                csi.controller.controller_list_volume_health(request).await.unwrap().into_inner().next_token;
+            if token.is_empty() {
+                break;
+            }
+        }
+        let health = start.elapsed();
+        ground.kill();
+        let start = Instant::now();
+        ground.start(&[]);
+        let restart = start.elapsed();
+        csi = Calls::to(&ground).await;
+        println!(
+            "{to} volumes: made {} in {create:.2?}, listed in {list:.2?}, health in {health:.2?}, restart {restart:.2?}",
+            to - from
+        );
+        measured.push((to, Times { create, list, health, restart }));
+    }
+    let [(_, small), (_, large)] = measured.as_slice() else { panic!("two measurements") };
+    // Ten times the volumes may take ten times as long, with room for a noisy machine; a square would be a hundred.
+    let fair = 25;
+    assert!(large.create < small.create * 9 * 25 / 10, "{small:?} {large:?}");
+    assert!(large.list < small.list * fair, "{small:?} {large:?}");
+    assert!(large.health < small.health * fair, "{small:?} {large:?}");
+    assert!(large.restart < small.restart * fair + Duration::from_secs(1), "{small:?} {large:?}");
+}

@@ -1,0 +1,112 @@
+//! The official conformance suite of CSI, whole, against the driver as a real process. Needs root and Go.
+
+#[path = "driver/ground.rs"]
+#[allow(dead_code, reason = "shared with the driver's own tests, which use all of it")]
+mod ground;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use ground::Ground;
+use volmedic_testkit::cache;
+
+/// Must be the version in `sanity/go.mod`.
+const VERSION: &str = "v5.6.0";
+const PACKAGE: &str = "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity";
+/// For a first build, which downloads modules; and for one run of the suite.
+const BUILD_SECONDS: &str = "900";
+const RUN_SECONDS: &str = "300";
+
+/// The suite's program, built once for each version and kept outside of the checkout.
+fn suite() -> PathBuf {
+    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sanity");
+    let pinned = fs::read_to_string(module.join("go.mod")).unwrap();
+    assert!(pinned.contains(&format!("csi-test/v5 {VERSION}")), "go.mod pins another version than {VERSION}");
+    let folder = cache::folder().unwrap().join("csi-sanity");
+    let program = folder.join(VERSION);
+    fs::create_dir_all(&folder).unwrap();
+    let lock = fs::File::create(folder.join("lock")).unwrap();
+    lock.lock().unwrap();
+    if !program.exists() {
+        let part = folder.join(format!("{VERSION}.part"));
+        let mut build = Command::new("timeout");
+        build.args([BUILD_SECONDS, "go", "build", "-o"]).arg(&part).arg(PACKAGE);
+        let built = build.current_dir(&module).env("CGO_ENABLED", "0").output().unwrap();
+        assert!(built.status.success(), "csi-sanity cannot be built; is Go installed?\n{}", text(&built));
+        fs::rename(&part, &program).unwrap();
+    }
+    program
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// How the suite is run, and how many of its specs have something to judge then.
+struct Run<'a> {
+    dialect: &'a str,
+    parameters: &'a str,
+    arguments: &'a [&'a str],
+    specs: u32,
+}
+
+fn check(run: &Run<'_>) {
+    let suite = suite();
+    let mut ground = Ground::new();
+    ground.start(&["--dialect", run.dialect]);
+    let parameters = ground.path().join("parameters.yaml");
+    fs::write(&parameters, run.parameters).unwrap();
+    let output = Command::new("timeout")
+        .arg(RUN_SECONDS)
+        .arg(suite)
+        .arg(format!("-csi.endpoint=unix://{}", ground.socket().display()))
+        .arg(format!("-csi.mountdir={}", ground.kubelet("target")))
+        .arg(format!("-csi.stagingdir={}", ground.kubelet("staging")))
+        .arg(format!("-csi.testvolumeparameters={}", parameters.display()))
+        .arg("-ginkgo.no-color")
+        .args(run.arguments)
+        .output()
+        .unwrap();
+    let told = text(&output);
+    assert!(output.status.success(), "{told}\n{}", ground.log());
+    let ran = told.lines().find_map(|line| line.strip_prefix("Ran ")?.split(' ').next()?.parse::<u32>().ok());
+    assert_eq!(ran, Some(run.specs), "the suite ran another number of specs than it should\n{told}");
+    ground.assert_clean();
+}
+
+/// What is skipped in all of these is what the driver does not say that it can: volume groups, modifying volumes, a
+/// limit of volumes per node, and the calls of the other dialect.
+#[test]
+fn legacy_dialect_ext4() {
+    check(&Run { dialect: "legacy", parameters: "kind: loop\n", arguments: &[], specs: 80 });
+}
+
+#[test]
+fn health_dialect_ext4() {
+    check(&Run { dialect: "health", parameters: "kind: loop\n", arguments: &[], specs: 86 });
+}
+
+#[test]
+fn both_dialects_raw_block() {
+    let arguments = ["-csi.testvolumeaccesstype=block"];
+    check(&Run { dialect: "both", parameters: "kind: loop\n", arguments: &arguments, specs: 86 });
+}
+
+#[test]
+fn legacy_dialect_xfs() {
+    check(&Run { dialect: "legacy", parameters: "fsType: xfs\n", arguments: &[], specs: 80 });
+}
+
+#[test]
+fn legacy_dialect_btrfs() {
+    check(&Run { dialect: "legacy", parameters: "fsType: btrfs\n", arguments: &[], specs: 80 });
+}
+
+/// Capabilities are said of a driver and not of a kind of volume: volumes of kind fuse cannot be copied, so the specs
+/// that make copies are left out here.
+#[test]
+fn legacy_dialect_fuse() {
+    let arguments = ["-ginkgo.skip=Snapshot|existing source|source volume"];
+    check(&Run { dialect: "legacy", parameters: "kind: fuse\n", arguments: &arguments, specs: 58 });
+}

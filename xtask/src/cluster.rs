@@ -1,0 +1,186 @@
+//! `cargo xtask cluster`: a real Kubernetes on this machine, to try things against.
+
+use std::fmt::Write as _;
+use std::os::unix::process::CommandExt;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use volmedic_testkit::Part;
+use volmedic_testkit::cluster::{self, Name, Options, Status};
+use volmedic_testkit::kubernetes::Version;
+
+use crate::say;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "The programs are built from Go modules at the first start, which takes minutes, and kept in \
+                        $VOLMEDIC_CACHE, else $XDG_CACHE_HOME/volmedic, else ~/.cache/volmedic. A node takes root."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+    /// Which cluster, if you want more than one
+    #[arg(long, global = true, default_value = "default")]
+    name: Name,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Start a cluster; it stays until `down`
+    Up {
+        /// No node: etcd, API server, controller manager and scheduler only. Needs no root
+        #[arg(long)]
+        control_plane_only: bool,
+        /// The release of Kubernetes
+        #[arg(long, default_value_t = Version::DEFAULT)]
+        version: Version,
+    },
+    /// Say which parts run and how they are; exit code 0 means that all is well
+    Status,
+    /// End the cluster and remove everything of it
+    Down,
+    /// Show the end of a part's log: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, forward, containerd,
+    /// kubelet
+    Logs {
+        /// The part
+        part: Part,
+        /// How many lines
+        #[arg(short = 'n', default_value_t = 50)]
+        lines: usize,
+    },
+    /// Run kubectl against the cluster
+    #[command(disable_help_flag = true)]
+    Kubectl {
+        /// Arguments of kubectl
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    let name = args.name;
+    match args.action {
+        Action::Up { control_plane_only, version } => {
+            let options = Options::default().version(version);
+            up(&name, if control_plane_only { options.control_plane_only() } else { options })
+        }
+        Action::Status => {
+            let status = cluster::status(&name)?.with_context(|| format!("there is no cluster {name}"))?;
+            say::line(show(&name, &status).trim_end());
+            if !status.healthy() {
+                bail!(
+                    "the cluster {name} is not well; `cargo xtask cluster up` makes a new one of it once a part is gone"
+                );
+            }
+            Ok(())
+        }
+        Action::Down => {
+            let gone = cluster::down(&name)?;
+            say::line(format_args!(
+                "{}",
+                if gone { "The cluster is gone." } else { "There was no cluster." }
+            ));
+            Ok(())
+        }
+        Action::Logs { part, lines } => {
+            say::line(cluster::log(&name, part, lines)?);
+            Ok(())
+        }
+        Action::Kubectl { arguments } => {
+            // Takes this program's place, so that its exit code and the terminal are kubectl's own.
+            let error = cluster::kubectl(&name)?.args(arguments).exec();
+            Err(error).context("kubectl did not start")
+        }
+    }
+}
+
+fn up(name: &Name, options: Options) -> Result<()> {
+    let start = Instant::now();
+    let up = cluster::up(name, options)?;
+    let how = if up.already {
+        "runs already".to_owned()
+    } else {
+        format!("is up after {} s", start.elapsed().as_secs())
+    };
+    let named = if name.to_string() == "default" { String::new() } else { format!(" --name {name}") };
+    say::line(format_args!(
+        "The cluster {name} {how}.\n\n  kubeconfig  {config}\n  use it      export KUBECONFIG={config}\n              \
+         cargo xtask cluster{named} kubectl get pods -A\n  look        cargo xtask cluster{named} status\n  \
+         stop it     cargo xtask cluster{named} down",
+        config = up.kubeconfig.display(),
+    ));
+    Ok(())
+}
+
+fn show(name: &Name, status: &Status) -> String {
+    let mut text =
+        format!("{name}: Kubernetes {}, kubeconfig {}\n", status.version, status.kubeconfig.display());
+    for (part, pid) in &status.parts {
+        let state = pid.map_or_else(|| "not running".to_owned(), |pid| format!("process {pid}"));
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {part:<24} {state}");
+    }
+    let mut judge = |what: &str, judgement: &Result<(), String>| {
+        let state =
+            judgement.as_ref().map_or_else(|why| format!("not ready: {why}"), |()| "ready".to_owned());
+        let _ = writeln!(text, "  {what:<24} {state}");
+    };
+    judge("API", &status.api);
+    if let Some(node) = &status.node {
+        judge("node", node);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn bad_arguments_are_refused_with_a_sentence_and_two() {
+        for (arguments, sentence) in [
+            (&["up", "--version", "1.37"][..], "`1.37` is not a Kubernetes release; write it as v1.37.1"),
+            (&["up", "--name", "../x"], "`../x` is no name for a cluster"),
+            (&["logs", "apiserver"], "there is no part `apiserver`; the parts are etcd, kube-apiserver,"),
+            (&["logs"], "required arguments were not provided"),
+            (&["start"], "unrecognized subcommand"),
+        ] {
+            let error = Cli::try_parse_from([&["cluster"], arguments].concat()).err().unwrap();
+            assert_eq!(error.exit_code(), 2, "{arguments:?}");
+            assert!(error.to_string().contains(sentence), "{error}");
+        }
+    }
+
+    #[test]
+    fn kubectl_gets_its_arguments_untouched() {
+        let cli =
+            Cli::parse_from(["cluster", "--name", "x", "kubectl", "get", "-A", "--help", "--name", "pods"]);
+        let Action::Kubectl { arguments } = cli.args.action else { panic!("not kubectl") };
+        assert_eq!(arguments, ["get", "-A", "--help", "--name", "pods"]);
+    }
+
+    #[test]
+    fn the_status_says_what_runs_and_what_is_wrong() {
+        let status = Status {
+            version: "v1.37.1".into(),
+            kubeconfig: "/x/kubeconfig".into(),
+            parts: vec![(Part::Etcd, Some(7)), (Part::ApiServer, None)],
+            api: Err("connection refused".into()),
+            node: None,
+        };
+        assert!(!status.healthy());
+        assert_eq!(
+            show(&"a".parse().unwrap(), &status),
+            "a: Kubernetes v1.37.1, kubeconfig /x/kubeconfig\n  etcd                     process 7\n  \
+             kube-apiserver           not running\n  API                      not ready: connection refused\n",
+        );
+    }
+}

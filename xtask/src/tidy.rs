@@ -1,0 +1,110 @@
+//! `cargo xtask tidy`: the architecture and the house rules, checked by machine. All findings are told at once.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use crate::say;
+use crate::sources::{self, Source};
+use crate::workspace::Workspace;
+
+mod documented;
+mod edges;
+mod orphans;
+mod unfinished;
+
+/// A talk is due about a file longer than this.
+const LONG_FILE: usize = 500;
+
+/// One thing that is not as it should be, where, and what to do about it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    pub(crate) file: PathBuf,
+    pub(crate) line: usize,
+    pub(crate) what: String,
+}
+
+impl Finding {
+    fn new(file: impl Into<PathBuf>, line: usize, what: impl Into<String>) -> Self {
+        Self { file: file.into(), line, what: what.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file.display(), self.line, self.what)
+    }
+}
+
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    let sources = sources::read(workspace)?;
+    for warning in long_files(&sources) {
+        say::line(format_args!("warning: {warning}"));
+    }
+    let mut findings = edges::check(workspace);
+    findings.extend(orphans::check(workspace, &sources));
+    findings.extend(documented::check(workspace, &sources));
+    findings.extend(unfinished::check(&workspace.root, &sources));
+    findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+    for finding in &findings {
+        say::error(finding);
+    }
+    match findings.len() {
+        0 => say::line(format_args!("tidy: {} files, nothing to mend", sources.len())),
+        1 => bail!("one thing is not tidy; mend what the line above says, then run `cargo xtask tidy` again"),
+        many => bail!(
+            "{many} things are not tidy; mend what the lines above say, then run `cargo xtask tidy` again"
+        ),
+    }
+    Ok(())
+}
+
+fn long_files(sources: &[Source]) -> Vec<Finding> {
+    let mut long = Vec::new();
+    for source in sources.iter().filter(|source| source.is_rust()) {
+        let lines = source.text.lines().count();
+        if lines > LONG_FILE {
+            let what =
+                format!("{lines} lines; past {LONG_FILE} a file wants to be split by what its parts are for");
+            long.push(Finding::new(&source.path, lines, what));
+        }
+    }
+    long
+}
+
+/// Findings as lines, for comparison.
+#[cfg(test)]
+fn lines(findings: &[Finding]) -> Vec<String> {
+    findings.iter().map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Tree;
+
+    #[test]
+    fn a_long_file_is_told_and_a_middling_one_is_not() {
+        let long = "\n".repeat(LONG_FILE + 1);
+        let middling = "\n".repeat(LONG_FILE);
+        let tree = Tree::workspace(&[], &[("a.rs", &long), ("b.rs", &middling), ("c.md", &long)]);
+        let told = lines(&long_files(&tree.sources()));
+        assert_eq!(
+            told,
+            ["a.rs:501: 501 lines; past 500 a file wants to be split by what its parts are for"]
+        );
+    }
+
+    #[test]
+    fn a_tidy_workspace_passes_and_an_untidy_one_is_told_all_at_once() {
+        let tree = Tree::workspace(&[("volmedic-health", "")], &[]);
+        crate::codegen::run(&tree.load(), false).unwrap();
+        run(&tree.load()).unwrap();
+        tree.write("crates/health/src/lost.rs", "");
+        run(&tree.load()).unwrap_err();
+        tree.write("crates/health/src/unfinished.rs", "fn f() { todo!() }");
+        let error = run(&tree.load()).unwrap_err().to_string();
+        assert!(error.starts_with("3 things are not tidy"), "{error}");
+    }
+}

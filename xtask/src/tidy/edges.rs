@@ -1,0 +1,248 @@
+//! Which crate may know which, and that each is held to the common lints. This table is the architecture; everything else in here only reads it.
+
+use crate::workspace::{Dependency, Package, Workspace};
+
+use super::Finding;
+
+/// A crate, what it may be built on, and what its tests may use besides.
+struct Room {
+    name: &'static str,
+    may_use: &'static [&'static str],
+    tests_may_use: &'static [&'static str],
+}
+
+const TESTKIT: &str = "volmedic-testkit";
+
+/// The real neighbours that a crate's own tests may start.
+const NEIGHBOURS: &[&str] = &[TESTKIT, "volmedic-driver"];
+
+#[rustfmt::skip]
+const ROOMS: &[Room] = &[
+    // The ground: these know nothing of ours.
+    Room { name: "volmedic-health", may_use: &[], tests_may_use: &[] },
+    Room { name: "volmedic-proto", may_use: &[], tests_may_use: &[TESTKIT] },
+    Room { name: "volmedic-host", may_use: &[], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-lease", may_use: &[], tests_may_use: &[TESTKIT] },
+    // What is built on one of them.
+    Room { name: "volmedic-csi", may_use: &["volmedic-proto"], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-api", may_use: &["volmedic-health"], tests_may_use: NEIGHBOURS },
+    // Siblings: none may import another; they meet in the binary.
+    Room { name: "volmedic-inventory", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-probe", may_use: &["volmedic-health", "volmedic-csi", "volmedic-proto", "volmedic-host"], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-report", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-monitor", may_use: &["volmedic-health"], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-heal", may_use: &["volmedic-health", "volmedic-api", "volmedic-csi", "volmedic-proto"], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-hub", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-driver", may_use: &["volmedic-health", "volmedic-proto", "volmedic-host"], tests_may_use: &[TESTKIT, "volmedic-csi"] },
+    Room { name: "volmedic-view", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
+    // Where they meet.
+    Room {
+        name: "volmedic",
+        may_use: &[
+            "volmedic-health", "volmedic-proto", "volmedic-csi", "volmedic-api", "volmedic-inventory", "volmedic-probe",
+            "volmedic-report", "volmedic-monitor", "volmedic-heal", "volmedic-hub", "volmedic-driver", "volmedic-view",
+            "volmedic-host", "volmedic-lease",
+        ],
+        tests_may_use: &[TESTKIT],
+    },
+    // Tools of the trade, never part of the product.
+    Room { name: TESTKIT, may_use: &["volmedic-health", "volmedic-proto"], tests_may_use: &[] },
+    Room { name: "xtask", may_use: &["volmedic-health", TESTKIT], tests_may_use: &[] },
+];
+
+pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
+    workspace.packages.iter().flat_map(|package| check_package(workspace, package)).collect()
+}
+
+fn check_package(workspace: &Workspace, package: &Package) -> Vec<Finding> {
+    let manifest = workspace.relative(&package.manifest);
+    let name = &package.name;
+    let Some(room) = ROOMS.iter().find(|room| room.name == name) else {
+        let what = format!(
+            "the crate `{name}` is not in the architecture; add it with what it may use to ROOMS in \
+             xtask/src/tidy/edges.rs, and a paragraph to ARCHITECTURE.md"
+        );
+        return vec![Finding::new(manifest, 1, what)];
+    };
+    let mut found = Vec::new();
+    let text = std::fs::read_to_string(&package.manifest).unwrap_or_default();
+    if !inherits_lints(&text) {
+        let what =
+            "the workspace's lints are not switched on for this crate; add `[lints]` with `workspace = true`";
+        found.push(Finding::new(manifest, 1, what));
+    }
+    let ours = package.dependencies.iter().filter(|dependency| workspace.has(&dependency.name));
+    let against = ours.filter(|dependency| !allowed(room, dependency));
+    found.extend(
+        against
+            .map(|dependency| Finding::new(manifest, line_of(&text, dependency), explain(room, dependency))),
+    );
+    found
+}
+
+/// Cargo's metadata does not tell, and a crate without them is silently checked by nobody.
+fn inherits_lints(manifest: &str) -> bool {
+    let mut lines = manifest.lines().map(str::trim).skip_while(|line| *line != "[lints]").skip(1);
+    lines
+        .by_ref()
+        .take_while(|line| !line.starts_with('['))
+        .any(|line| line.replace(' ', "") == "workspace=true")
+        || manifest.lines().any(|line| line.replace(' ', "") == "lints.workspace=true")
+}
+
+fn allowed(room: &Room, dependency: &Dependency) -> bool {
+    let name = dependency.name.as_str();
+    // A crate that names itself switches on features for its own tests.
+    let in_tests = name == room.name || room.tests_may_use.contains(&name);
+    room.may_use.contains(&name) || dependency.for_tests_only() && in_tests
+}
+
+fn explain(room: &Room, dependency: &Dependency) -> String {
+    let (from, to) = (room.name, &dependency.name);
+    if !dependency.for_tests_only() && room.tests_may_use.contains(&to.as_str()) {
+        return format!("`{from}` may use `{to}` in its tests only; move the line to [dev-dependencies]");
+    }
+    let may = match room.may_use {
+        [] => "nothing of ours".to_owned(),
+        some => some.join(", "),
+    };
+    format!(
+        "`{from}` must not depend on `{to}`, it may use {may}; let the two meet in the crate above them, or change \
+         ROOMS in xtask/src/tidy/edges.rs if the architecture itself changes"
+    )
+}
+
+/// The line of a manifest that names the dependency in the table of its kind, or else the first line.
+fn line_of(manifest: &str, dependency: &Dependency) -> usize {
+    let table = match dependency.kind.as_deref() {
+        Some(kind) => format!("{kind}-dependencies"),
+        None => "dependencies".to_owned(),
+    };
+    let mut inside = false;
+    for (index, line) in manifest.lines().enumerate() {
+        if let Some(header) = line.trim().strip_prefix('[') {
+            let header = header.trim_end_matches(']');
+            // Either the table of all, as in `[target.'cfg(unix)'.dependencies]`, or one of its own.
+            inside = header == table || header.ends_with(&format!(".{table}"));
+            if header.ends_with(&format!("{table}.{}", dependency.name)) {
+                return index + 1;
+            }
+        } else if inside && line.split(['=', '.']).next().is_some_and(|key| key.trim() == dependency.name) {
+            return index + 1;
+        }
+    }
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lines;
+    use super::*;
+    use crate::tree::Tree;
+
+    const CSI: (&str, &str) =
+        ("volmedic-csi", "[dependencies]\n# the wire\nvolmedic-proto = { path = \"../proto\" }\n");
+    const PROTO: (&str, &str) = ("volmedic-proto", "");
+
+    fn findings(packages: &[(&str, &str)]) -> Vec<String> {
+        lines(&check(&Tree::workspace(packages, &[]).load()))
+    }
+
+    #[test]
+    fn edges_along_the_direction_pass() {
+        let health = ("volmedic-health", "");
+        let probe = (
+            "volmedic-probe",
+            "[dependencies]\nvolmedic-csi = { path = \"../csi\" }\nvolmedic-health = { path = \"../health\" }\n\
+             [dev-dependencies]\nvolmedic-testkit = { path = \"../testkit\" }\n",
+        );
+        let testkit = (TESTKIT, "[dev-dependencies]\nvolmedic-testkit = { path = \".\" }\n");
+        assert_eq!(findings(&[CSI, PROTO, health, probe, testkit]), [""; 0]);
+    }
+
+    #[test]
+    fn an_edge_against_the_direction_is_found_with_its_line() {
+        let upwards = ("volmedic-proto", "\n[dependencies]\nvolmedic-csi = { path = \"../csi\" }\n");
+        assert_eq!(
+            findings(&[("volmedic-csi", ""), upwards]),
+            [
+                "crates/proto/Cargo.toml:6: `volmedic-proto` must not depend on `volmedic-csi`, it may use nothing of \
+              ours; let the two meet in the crate above them, or change ROOMS in xtask/src/tidy/edges.rs if the \
+              architecture itself changes"
+            ]
+        );
+    }
+
+    #[test]
+    fn siblings_do_not_import_siblings_not_even_in_tests() {
+        let view = ("volmedic-view", "[dev-dependencies]\nvolmedic-report.path = \"../report\"\n");
+        let found = findings(&[view, ("volmedic-report", "")]);
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].starts_with("crates/view/Cargo.toml:5: `volmedic-view` must not depend on"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn testkit_outside_of_tests_is_sent_to_the_tests() {
+        let csi = ("volmedic-csi", "[dependencies.volmedic-testkit]\npath = \"../testkit\"\n");
+        assert_eq!(
+            findings(&[csi, (TESTKIT, "")]),
+            [
+                "crates/csi/Cargo.toml:4: `volmedic-csi` may use `volmedic-testkit` in its tests only; move the line to \
+              [dev-dependencies]"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_build_dependency_counts_like_any_other() {
+        let health = ("volmedic-health", "[build-dependencies]\nvolmedic-proto = { path = \"../proto\" }\n");
+        let found = findings(&[health, PROTO]);
+        assert!(
+            found[0].starts_with("crates/health/Cargo.toml:5: `volmedic-health` must not depend"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_crate_without_the_lints_of_the_workspace_is_found() {
+        let tree = Tree::workspace(&[PROTO], &[]);
+        tree.write("crates/proto/Cargo.toml", "[package]\nname = \"volmedic-proto\"\n");
+        let found = lines(&check(&tree.load()));
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].starts_with("crates/proto/Cargo.toml:1: the workspace's lints are not"),
+            "{found:?}"
+        );
+        assert!(inherits_lints("[package]\nlints.workspace = true\n"));
+    }
+
+    #[test]
+    fn an_unknown_crate_is_told_where_to_be_added() {
+        let found = findings(&[("volmedic-surprise", "")]);
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].starts_with("crates/surprise/Cargo.toml:1: the crate `volmedic-surprise` is not in")
+        );
+        assert!(found[0].contains("xtask/src/tidy/edges.rs"));
+    }
+
+    #[test]
+    fn the_table_has_no_circle_and_no_unknown_name() {
+        fn walk<'a>(name: &'a str, above: &mut Vec<&'a str>) {
+            assert!(!above.contains(&name), "a circle: {above:?} and {name} again");
+            let room = ROOMS.iter().find(|room| room.name == name).expect(name);
+            above.push(name);
+            for below in room.may_use {
+                walk(below, above);
+            }
+            above.pop();
+        }
+        for room in ROOMS {
+            walk(room.name, &mut Vec::new());
+            assert_eq!(ROOMS.iter().filter(|other| other.name == room.name).count(), 1, "{}", room.name);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What a person and a CI system see of the program: words and exit codes. Runs it in made-up workspaces.
+
+#![allow(clippy::unwrap_used)] // helpers of tests may panic as tests do
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// A workspace with the one crate `volmedic-health`, whose library is `source`.
+fn workspace(source: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("Cargo.toml", "[workspace]\nresolver = \"3\"\nmembers = [\"crates/health\"]\n[workspace.lints]\n");
+    write(
+        "crates/health/Cargo.toml",
+        "[package]\nname = \"volmedic-health\"\nedition = \"2024\"\nlints.workspace = true\n",
+    );
+    write("crates/health/src/lib.rs", source);
+    folder
+}
+
+fn xtask(folder: &Path, arguments: &[&str]) -> Output {
+    prepared(Command::new(env!("CARGO_BIN_EXE_xtask")), folder).args(arguments).output().unwrap()
+}
+
+fn prepared(mut command: Command, folder: &Path) -> Command {
+    command
+        .current_dir(folder)
+        .env("CARGO_MANIFEST_DIR", folder)
+        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .env("CARGO_TERM_COLOR", "never");
+    command
+}
+
+/// Checks the exit code, and that each of the `words` is on stdout or stderr.
+fn check(output: &Output, code: i32, words: &[&str]) {
+    let out = String::from_utf8_lossy(&output.stdout);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{out}\n{err}");
+    for word in words {
+        assert!(out.contains(word) || err.contains(word), "`{word}` is missing in:\n{out}\n{err}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_two() {
+    let folder = workspace("");
+    check(&xtask(folder.path(), &["tset"]), 2, &["unrecognized subcommand 'tset'"]);
+    check(&xtask(folder.path(), &["tidy", "--hard"]), 2, &["unexpected argument '--hard'"]);
+    check(
+        &xtask(folder.path(), &["test", "--deadline", "0"]),
+        2,
+        &["invalid value '0' for '--deadline <MINUTES>'"],
+    );
+    let told = "error: there is no part `helth` in this workspace; the parts are: health\n";
+    check(&xtask(folder.path(), &["test", "helth"]), 2, &[told]);
+    let told = "error: there is no step `lint` here; the steps are: machine, format, clippy, tests, docs\n";
+    check(&xtask(folder.path(), &["test", "health", "--only", "lint"]), 2, &[told]);
+}
+
+#[test]
+fn help_tells_the_exit_codes() {
+    let folder = workspace("");
+    check(
+        &xtask(folder.path(), &["--help"]),
+        0,
+        &["Usage: cargo xtask <COMMAND>", "Exit codes: 0 all is well"],
+    );
+    check(&xtask(folder.path(), &["test", "--help"]), 0, &["Exit codes: 0 every step passed"]);
+}
+
+#[test]
+fn generated_files_make_a_workspace_tidy() {
+    let folder = workspace("");
+    check(
+        &xtask(folder.path(), &["tidy"]),
+        1,
+        &["docs/reasons.md:1: the well-known reason `VolumeNotFound`"],
+    );
+    check(&xtask(folder.path(), &["codegen", "--check"]), 1, &["2 of 2 generated files are out of date"]);
+    check(&xtask(folder.path(), &["codegen"]), 0, &["wrote docs/metrics.md\nwrote docs/reasons.md\n"]);
+    check(&xtask(folder.path(), &["codegen", "--check"]), 0, &["codegen: 2 files, all up to date\n"]);
+    check(&xtask(folder.path(), &["tidy"]), 0, &["nothing to mend\n"]);
+}
+
+#[test]
+fn a_disk_that_takes_no_more_leaves_the_old_file_whole() {
+    let folder = workspace("");
+    check(&xtask(folder.path(), &["codegen"]), 0, &[]);
+    std::fs::write(folder.path().join("docs/reasons.md"), "old").unwrap();
+    // A limit of zero on written files stands for the full disk.
+    let mut shell = prepared(Command::new("sh"), folder.path());
+    shell.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" codegen", env!("CARGO_BIN_EXE_xtask")]);
+    let told = "docs/reasons.md was not written and is as it was before: File too large";
+    check(&shell.output().unwrap(), 1, &[told]);
+    assert_eq!(std::fs::read_to_string(folder.path().join("docs/reasons.md")).unwrap(), "old");
+    assert_eq!(
+        std::fs::read_dir(folder.path().join("docs")).unwrap().count(),
+        2,
+        "no temporary file is left"
+    );
+}
+
+#[test]
+fn missing_parts_of_the_toolchain_are_told_together_with_their_remedy() {
+    let folder = workspace("");
+    let cargo = folder.path().join("cargo");
+    // A toolchain without the two components: everything else goes to the real one.
+    let script =
+        format!("#!/bin/sh\ncase $1 in fmt|clippy) exit 101;; esac\nexec '{}' \"$@\"\n", env!("CARGO"));
+    std::fs::write(&cargo, script).unwrap();
+    std::fs::set_permissions(&cargo, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = prepared(Command::new(env!("CARGO_BIN_EXE_xtask")), folder.path());
+    let output = command.env("CARGO", &cargo).args(["test", "health"]).output().unwrap();
+    let fmt = "`cargo fmt` does not run; install it with `rustup component add rustfmt`\n";
+    let clippy = "`cargo clippy` does not run; install it with `rustup component add clippy`\n";
+    check(&output, 1, &["this machine is not ready:\n", fmt, clippy, "error: the step `machine` failed\n"]);
+}
+
+#[test]
+fn a_workspace_that_cannot_be_read_is_a_sentence() {
+    let folder = workspace("");
+    std::fs::write(folder.path().join("crates/health/Cargo.toml"), "[package\n").unwrap();
+    for task in ["test", "tidy", "codegen"] {
+        check(
+            &xtask(folder.path(), &[task]),
+            1,
+            &["error: `cargo metadata` in ", "mend the manifests first"],
+        );
+    }
+}
+
+#[test]
+fn a_part_that_is_well_passes_every_step() {
+    let folder = workspace("//! Nothing yet.\n\n#[test]\nfn adds() {\n    assert_eq!(1 + 1, 2);\n}\n");
+    let output = xtask(folder.path(), &["test", "health"]);
+    check(
+        &output,
+        0,
+        &["[1/5] machine: ", "[5/5] docs: passed after ", "test adds ... ok", "test result: ok. 1 passed"],
+    );
+    let out = String::from_utf8_lossy(&output.stdout);
+    let table = out.split_once("step       result    seconds\n").unwrap().1;
+    let rows: Vec<&str> = table.lines().map(|line| line[..18].trim_end()).collect();
+    assert_eq!(
+        rows,
+        [
+            "machine    passed",
+            "format     passed",
+            "clippy     passed",
+            "tests      passed",
+            "docs       passed"
+        ]
+    );
+}
+
+#[test]
+fn a_part_that_is_ill_stops_at_the_first_step_that_fails() {
+    let folder = workspace("fn   f() {}\n");
+    let output = xtask(folder.path(), &["test", "health"]);
+    let rerun = "rerun just this step: cargo fmt --package=volmedic-health --check";
+    check(
+        &output,
+        1,
+        &["[2/5] format: FAILED", "clippy     not run", rerun, "error: the step `format` failed\n"],
+    );
+}
+
+#[test]
+fn one_step_can_be_run_alone() {
+    let folder = workspace("fn   f() {}\n");
+    let output = xtask(folder.path(), &["test", "--only", "machine", "health"]);
+    check(&output, 0, &["[1/1] machine: passed", "machine    passed"]);
+}
+
+#[test]
+fn going_on_shows_everything_that_is_wrong() {
+    let folder = workspace("fn   f() {}\n\n#[test]\nfn fails() {\n    assert_eq!(1 + 1, 3);\n}\n");
+    let output = xtask(folder.path(), &["test", "health", "--keep-going"]);
+    check(&output, 1, &["format     FAILED", "clippy     FAILED", "tests      FAILED", "docs       passed"]);
+    check(
+        &output,
+        1,
+        &["test fails ... FAILED", "rerun just this step: cargo test --package=volmedic-health"],
+    );
+    check(&output, 1, &["error: 3 steps failed\n"]);
+}
