@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use workspace::Workspace;
 
+mod bench;
 mod cluster;
 mod codegen;
 mod lex;
@@ -43,6 +44,8 @@ enum Task {
     },
     /// Run a real one-node Kubernetes on this machine
     Cluster(cluster::Args),
+    /// Measure a role as a process, against what it is meant to keep
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -61,6 +64,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Tidy => tidy::run(&Workspace::here()?),
         Task::Codegen { check } => codegen::run(&Workspace::here()?, check),
         Task::Cluster(args) => cluster::run(args),
+        Task::Bench(args) => bench::run(&Workspace::here()?, &args),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::say;
 use crate::workspace::{Package, Workspace};
 use plan::{Step, Work};
 
-mod child;
+pub(crate) mod child;
 mod machine;
 mod plan;
 

@@ -37,6 +37,6 @@ pub use crate::features::{Addons, Features, HEALER_FIELD, Numbers};
 pub use crate::method::Method;
 pub use crate::metrics::{Described, METRICS, Metrics};
 pub use crate::oddity::{Oddities, Oddity};
-pub use crate::pages::{Broken, Counts, Limits, Listed, Pager, PassEnd};
+pub use crate::pages::{Broken, Counts, Limits, Listed, Pager, PassEnd, Visit};
 pub use crate::secrets::Secrets;
 pub use crate::session::Session;

@@ -5,6 +5,7 @@ mod end;
 mod listing;
 mod memory;
 mod size;
+mod visit;
 
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ pub use self::end::{Broken, Counts, PassEnd};
 use self::listing::{Health, Listing, Volumes};
 use self::memory::Memory;
 use self::size::Size;
+pub use self::visit::Visit;
 use crate::answer::{Cleaner, ListedVolume, VolumeHealth};
 use crate::backoff::Backoff;
 use crate::error::{CallError, Kind};
@@ -23,7 +25,7 @@ use crate::secrets::Secrets;
 use crate::session::Session;
 use crate::wire::Page;
 
-/// A pass that hands over many entries at once lets others run in between.
+/// A page of many entries is handed over in pieces of this many, and others run in between.
 const BREATH: usize = 1000;
 /// Deadlines are waited out in full, so a page gets only a few of them before the pass gives up.
 const MAX_SLOW: u32 = 3;
@@ -89,11 +91,7 @@ impl Pager {
 
     /// All volumes, in the old dialect with their conditions. `visit` gets each as it comes, whether or not the pass
     /// becomes complete.
-    pub async fn list_volumes(
-        &mut self,
-        session: &Session,
-        visit: impl FnMut(Listed<ListedVolume>),
-    ) -> PassEnd {
+    pub async fn list_volumes(&mut self, session: &Session, visit: impl Visit<ListedVolume>) -> PassEnd {
         self.pass(session, &Volumes, visit).await
     }
 
@@ -102,7 +100,7 @@ impl Pager {
         &mut self,
         session: &Session,
         secrets: &Secrets,
-        visit: impl FnMut(Listed<VolumeHealth>),
+        visit: impl Visit<VolumeHealth>,
     ) -> PassEnd {
         self.pass(session, &Health { secrets }, visit).await
     }
@@ -111,7 +109,7 @@ impl Pager {
         &mut self,
         session: &Session,
         listing: &L,
-        visit: impl FnMut(Listed<L::Entry>),
+        mut visit: impl Visit<L::Entry>,
     ) -> PassEnd {
         if self.generation != session.generation() {
             // A restarted driver may be another version of itself.
@@ -129,7 +127,9 @@ impl Pager {
             nameless: 0,
             started: Instant::now(),
         };
-        let walked = walk.walk(visit).await;
+        let walked = walk.walk(&mut visit).await;
+        // Whichever way it ended, nothing that was handed over stays behind.
+        visit.breathe().await;
         let Walk { cleaner: Cleaner { mut oddities, .. }, mut counts, nameless, started, memory, .. } = walk;
         let broken = match walked {
             Err(broken) => Some(broken),
@@ -176,7 +176,7 @@ struct Fetched {
 }
 
 impl<L: Listing> Walk<'_, L> {
-    async fn walk(&mut self, mut visit: impl FnMut(Listed<L::Entry>)) -> Result<(), Broken> {
+    async fn walk(&mut self, visit: &mut impl Visit<L::Entry>) -> Result<(), Broken> {
         let mut token = String::new();
         let mut restarted = false;
         let mut previous = None;
@@ -205,7 +205,7 @@ impl<L: Listing> Walk<'_, L> {
             self.note_shape(&page, asked, previous, last);
             previous = Some((page.entries, asked));
 
-            let fresh = self.hand_over(&page, &mut visit).await?;
+            let fresh = self.hand_over(&page, visit).await?;
             if let Some(error) = doubt {
                 return Err(Broken::MaybeTruncated(error));
             }
@@ -252,11 +252,7 @@ impl<L: Listing> Walk<'_, L> {
     }
 
     /// Gives the entries of one page to the visitor. True if any of them is new in this pass.
-    async fn hand_over(
-        &mut self,
-        page: &Page,
-        visit: &mut impl FnMut(Listed<L::Entry>),
-    ) -> Result<bool, Broken> {
+    async fn hand_over(&mut self, page: &Page, visit: &mut impl Visit<L::Entry>) -> Result<bool, Broken> {
         let mut fresh = false;
         for (index, bytes) in page.entries().enumerate() {
             if self.counts.entries >= self.limits.max_entries {
@@ -271,13 +267,15 @@ impl<L: Listing> Walk<'_, L> {
                         self.cleaner.oddities.note(Oddity::DuplicateId);
                     }
                     fresh |= !again;
-                    visit(Listed { entry, again });
+                    visit.entry(Listed { entry, again });
                 }
             }
             if index % BREATH == BREATH - 1 {
+                visit.breathe().await;
                 tokio::task::yield_now().await;
             }
         }
+        visit.breathe().await;
         Ok(fresh)
     }
 

@@ -131,8 +131,9 @@ impl Judge {
         waiting.filter_map(|tracked| tracked.failing?.checked_add(self.grace).ok()).min()
     }
 
-    /// Judges all nodes there are, as [`Nodes::current`](crate::Nodes::current) gives them. Only a complete and current view will do: a node that is missing from it is deleted,
-    /// and one that failed before the view went stale may be well by now.
+    /// Judges all nodes there are, as [`Nodes::current`](crate::Nodes::current) gives them. Only a complete and current
+    /// view will do: a node that is missing from it is deleted, and one that failed before the view went stale may be
+    /// well by now.
     pub fn pass<'a>(
         &mut self,
         now: Timestamp,

@@ -72,6 +72,11 @@ impl Pods {
         self.read().nodes.is_empty()
     }
 
+    /// The nodes that pods are on, whether or not they are still there.
+    pub fn nodes(&self) -> Vec<Box<str>> {
+        self.read().nodes.keys().cloned().collect()
+    }
+
     /// The pods on a node, in the order of their names.
     pub fn on(&self, node: &str) -> Vec<PodUse> {
         let table = self.read();

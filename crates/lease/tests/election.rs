@@ -21,7 +21,7 @@ use volmedic_testkit::ControlPlane;
 
 const DRIVER: &str = "disk.csi.example.net";
 /// Nothing here takes this long unless it never ends.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 fn config(namespace: &str, identity: &str) -> Config {
     Config {

@@ -79,6 +79,10 @@ impl EventJob {
         })
     }
 
+    pub(crate) fn object(&self) -> &ObjectRef {
+        &self.object
+    }
+
     pub(crate) fn is_same_story(&self, other: &Self) -> bool {
         self.fingerprint == other.fingerprint
     }

@@ -94,11 +94,18 @@ impl Reporter {
         self.post.statuses.as_ref().map(Statuses::support)
     }
 
-    /// The server may be another one than before: an upgrade, a changed feature gate. The next write finds out.
+    /// The server may be another one than before: an upgrade, a changed feature gate. The next write finds out. Done
+    /// by itself when the server was away and is back.
     pub fn look_again(&self) {
         if let Some(statuses) = &self.post.statuses {
             statuses.look_again();
         }
+    }
+
+    /// Whether reports were lost because too many waited, and there is room again; answers yes once. Then restate
+    /// every claim that is not well and remind of everything that was told: what was lost is made good by that.
+    pub fn take_overflow(&self) -> bool {
+        self.sender.take_overflow()
     }
 
     /// How much waits to be sent or is on the way.
@@ -181,6 +188,19 @@ impl Courier for Post {
         match job.what {
             What::Event(_) => Outlet::Event,
             What::Status(_) => Outlet::Status,
+        }
+    }
+
+    fn describe(job: &Errand) -> String {
+        match &job.what {
+            What::Event(job) => format!("an event on {}", job.object()),
+            What::Status(job) => format!("the health status of {}", job.claim()),
+        }
+    }
+
+    fn reconnected(&self) {
+        if let Some(statuses) = &self.statuses {
+            statuses.look_again();
         }
     }
 

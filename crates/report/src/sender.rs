@@ -3,29 +3,23 @@
 mod backoff;
 mod bucket;
 mod queue;
+mod work;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
-use tokio::task::{Id, JoinError, JoinHandle, JoinSet};
-use tokio::time::{sleep, sleep_until};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use crate::failure::Failure;
 use crate::metrics::Reports;
-use backoff::Backoff;
 use bucket::Pace;
 pub(crate) use queue::Job;
 use queue::Queue;
-
-/// A job that the API server keeps failing on while it takes others is given up after so many tries and so long.
-const TRIES: u32 = 12;
-const PATIENCE: Duration = Duration::from_mins(10);
-/// So many failures in a row are worth a line in the log.
-const WORTH_TELLING: u32 = 3;
+use work::Loop;
 
 /// How much is sent at once and how much is kept.
 #[derive(Debug, Clone)]
@@ -90,6 +84,12 @@ pub(crate) trait Courier: Send + Sync + 'static {
 
     fn outlet(job: &Self::Job) -> Outlet;
 
+    /// What it is, for the log.
+    fn describe(job: &Self::Job) -> String;
+
+    /// The server was away and is back; it may be another one, or set up otherwise.
+    fn reconnected(&self);
+
     fn send(&self, job: &Self::Job, gate: &Gate) -> impl Future<Output = Outcome> + Send;
 }
 
@@ -149,6 +149,7 @@ struct Shared<C: Courier> {
     backlog: watch::Sender<usize>,
     reports: Reports,
     in_flight: usize,
+    capacity: usize,
 }
 
 impl<C: Courier> fmt::Debug for Shared<C> {
@@ -160,6 +161,8 @@ impl<C: Courier> fmt::Debug for Shared<C> {
 struct Waiting<J> {
     queue: Queue<Parcel<J>>,
     flying: usize,
+    /// Something had to go because the queue was full.
+    overflowed: bool,
 }
 
 impl<C: Courier> Sender<C> {
@@ -168,11 +171,12 @@ impl<C: Courier> Sender<C> {
         let shared = Arc::new(Shared {
             courier,
             gate: Arc::new(Gate(Mutex::new(Pace::new(qps, burst, now())))),
-            waiting: Mutex::new(Waiting { queue: Queue::new(capacity), flying: 0 }),
+            waiting: Mutex::new(Waiting { queue: Queue::new(capacity), flying: 0, overflowed: false }),
             woken: Notify::new(),
             backlog: watch::Sender::new(0),
             reports,
             in_flight: in_flight.max(1),
+            capacity,
         });
         let task = tokio::spawn(Loop::new(shared.clone()).run());
         Self { shared, task }
@@ -183,6 +187,7 @@ impl<C: Courier> Sender<C> {
         let lost = {
             let mut waiting = lock(&self.shared.waiting);
             let lost = waiting.queue.push(Parcel { job, tries: 0, first: None });
+            waiting.overflowed |= lost.is_some();
             self.shared.publish(&waiting);
             lost
         };
@@ -195,6 +200,13 @@ impl<C: Courier> Sender<C> {
     /// How much waits or is on the way.
     pub(crate) fn backlog(&self) -> usize {
         *self.shared.backlog.borrow()
+    }
+
+    /// Whether something was lost for want of room and there is room again; answers yes once.
+    pub(crate) fn take_overflow(&self) -> bool {
+        let mut waiting = lock(&self.shared.waiting);
+        let room = waiting.queue.len() + waiting.flying <= self.shared.capacity / 4;
+        room && std::mem::take(&mut waiting.overflowed)
     }
 
     /// Waits until all is sent, but no longer than `limit`; answers how much is left.
@@ -216,155 +228,6 @@ impl<C: Courier> Shared<C> {
         let backlog = waiting.queue.len() + waiting.flying;
         self.backlog.send_replace(backlog);
         self.reports.queued(backlog);
-    }
-}
-
-type Flight<J> = (Parcel<J>, Outcome);
-
-/// The task's own state.
-struct Loop<C: Courier> {
-    shared: Arc<Shared<C>>,
-    flying: JoinSet<Flight<C::Job>>,
-    objects: HashMap<Id, Arc<str>>,
-    backoff: Backoff,
-    /// Failures in a row, of whatever job: the server is in trouble, not the job.
-    failures: u32,
-    pause: Option<Instant>,
-    successes: u64,
-    told: bool,
-}
-
-impl<C: Courier> Loop<C> {
-    fn new(shared: Arc<Shared<C>>) -> Self {
-        Self {
-            shared,
-            flying: JoinSet::new(),
-            objects: HashMap::new(),
-            backoff: Backoff::default(),
-            failures: 0,
-            pause: None,
-            successes: 0,
-            told: false,
-        }
-    }
-
-    async fn run(mut self) {
-        loop {
-            let wake = self.launch();
-            tokio::select! {
-                Some(landed) = self.flying.join_next_with_id() => self.land(landed),
-                () = self.shared.woken.notified() => {}
-                () = sleep_until(wake.unwrap_or_else(now).into()), if wake.is_some() => {}
-            }
-        }
-    }
-
-    /// Sends what may be sent now; answers when to look again if nothing else happens.
-    fn launch(&mut self) -> Option<Instant> {
-        let now = now();
-        // While the server is in trouble, one at a time finds out whether it still is.
-        let room = if self.failures > 0 { 1 } else { self.shared.in_flight };
-        let shared = self.shared.clone();
-        let mut waiting = lock(&shared.waiting);
-        if let Some(until) = self.pause.filter(|until| *until > now) {
-            return (waiting.queue.len() > 0).then_some(until);
-        }
-        while self.flying.len() < room {
-            let Some(parcel) = waiting.queue.pop(now) else { break };
-            let object = parcel.object().clone();
-            let (courier, gate) = (shared.courier.clone(), shared.gate.clone());
-            let task = self.flying.spawn(async move {
-                let outcome = courier.send(&parcel.job, &gate).await;
-                (parcel, outcome)
-            });
-            self.objects.insert(task.id(), object);
-            waiting.flying += 1;
-        }
-        shared.publish(&waiting);
-        // With no room, the next landing looks again anyway.
-        if waiting.queue.has_ready() { None } else { waiting.queue.next_wake() }
-    }
-
-    fn land(&mut self, landed: Result<(Id, Flight<C::Job>), JoinError>) {
-        let shared = self.shared.clone();
-        let mut waiting = lock(&shared.waiting);
-        waiting.flying -= 1;
-        match landed {
-            Ok((id, (parcel, outcome))) => {
-                self.objects.remove(&id);
-                self.settle(&mut waiting.queue, parcel, outcome);
-            }
-            Err(broken) => {
-                // A bug of ours; its object must not wait for it for ever.
-                tracing::error!("a report broke off: {broken}");
-                if let Some(object) = self.objects.remove(&broken.id()) {
-                    waiting.queue.done(&object);
-                }
-            }
-        }
-        shared.publish(&waiting);
-    }
-
-    fn settle(&mut self, queue: &mut Queue<Parcel<C::Job>>, mut parcel: Parcel<C::Job>, outcome: Outcome) {
-        let outlet = C::outlet(&parcel.job);
-        let (after, why, blamed) = match outcome {
-            Outcome::Done(verdict) => return self.done(queue, &parcel, verdict),
-            Outcome::Failed(failure) => match failure {
-                Failure::Gone => return self.done(queue, &parcel, Verdict::Gone),
-                Failure::Forbidden(why) => {
-                    self.shared.reports.forbidden(outlet, &why);
-                    return self.done(queue, &parcel, Verdict::Forbidden);
-                }
-                Failure::Refused(why) => {
-                    tracing::warn!("the API server refuses a report on {}: {why}; dropped", parcel.object());
-                    return self.done(queue, &parcel, Verdict::Refused);
-                }
-                Failure::Away(why) => (None, why, false),
-                Failure::Busy { after, why } => (after, why, after.is_none()),
-                // Couriers settle these by themselves; one that gives up on it comes back later.
-                Failure::Exists | Failure::Conflict => (None, "it changes too fast".to_owned(), true),
-                Failure::Owned(why) => (None, why, true),
-            },
-        };
-        let now = now();
-        if blamed {
-            parcel.tries = parcel.tries.saturating_add(1);
-            let (since, successes) = *parcel.first.get_or_insert((now, self.successes));
-            let waited = now.saturating_duration_since(since) >= PATIENCE;
-            if parcel.tries >= TRIES && waited && self.successes > successes {
-                tracing::warn!(
-                    "giving a report on {} up after {} tries: {why}",
-                    parcel.object(),
-                    parcel.tries
-                );
-                return self.done(queue, &parcel, Verdict::GaveUp);
-            }
-        }
-        self.shared.reports.count(outlet, Verdict::Retried);
-        if self.pause.is_none_or(|until| until <= now) {
-            self.failures = self.failures.saturating_add(1);
-            let wait = self.backoff.after(self.failures).max(after.unwrap_or_default());
-            self.pause = Some(now + wait);
-        }
-        if self.failures >= WORTH_TELLING && !self.told {
-            self.told = true;
-            tracing::warn!("cannot report to the API server: {why}; {} wait", queue.len() + 1);
-        }
-        let again = now + self.backoff.after(parcel.tries.max(1)).max(after.unwrap_or_default());
-        queue.put_back(parcel, again);
-    }
-
-    fn done(&mut self, queue: &mut Queue<Parcel<C::Job>>, parcel: &Parcel<C::Job>, verdict: Verdict) {
-        self.shared.reports.count(C::outlet(&parcel.job), verdict);
-        queue.done(parcel.object());
-        if verdict != Verdict::GaveUp {
-            self.successes += 1;
-            self.failures = 0;
-            self.pause = None;
-            if std::mem::take(&mut self.told) {
-                tracing::info!("reports reach the API server again; {} wait", queue.len());
-            }
-        }
     }
 }
 

@@ -71,8 +71,11 @@ impl StatusJob {
             | Change::WentBlind { .. }
             | Change::SeesAgain { .. } => return None,
         };
-        let left = matches!(notice.transition.change, Change::Cleared { ending: Ending::LeftInventory, .. });
-        if left && notice.standing.is_empty() {
+        let unwatched = matches!(
+            notice.transition.change,
+            Change::Cleared { ending: Ending::LeftInventory | Ending::VantageGone, .. }
+        );
+        if unwatched && notice.standing.is_empty() {
             return Some(Self { claim: claim.clone(), desired: Desired::Nothing });
         }
         Some(Self::restate(claim, &notice.standing, at))
@@ -87,6 +90,10 @@ impl StatusJob {
         let wordless = conditions.is_empty() && !standing.is_empty();
         let desired = if wordless { Desired::Nothing } else { Desired::Says { conditions, at } };
         Self { claim: claim.clone(), desired }
+    }
+
+    pub(crate) fn claim(&self) -> &ObjectRef {
+        &self.claim
     }
 
     pub(crate) fn absorb(&mut self, newer: Self) {

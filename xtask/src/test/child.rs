@@ -25,7 +25,7 @@ pub(super) fn run(line: &CommandLine, folder: &Path, deadline: Duration) -> Resu
 }
 
 /// Runs a command to its end. The error is what to say about it, without its name.
-pub(super) fn wait(mut command: Command, deadline: Duration) -> Result<(), String> {
+pub(crate) fn wait(mut command: Command, deadline: Duration) -> Result<(), String> {
     let mut child = command.spawn().map_err(|error| {
         format!("{} did not start: {error}; is it installed?", command.get_program().to_string_lossy())
     })?;

@@ -32,11 +32,13 @@ pub(super) fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
                     found.push(Finding::new(&metric.file, metric.line, what));
                 }
             }
-            let without =
-                workspace.packages.iter().filter(|package| makes_metrics(package)).filter(|package| {
-                    let folder = workspace.relative(package.folder());
-                    !metrics.iter().any(|metric| metric.file.starts_with(folder))
+            let without = workspace.packages.iter().filter(|package| {
+                let folder = workspace.relative(package.folder());
+                let makes = sources.iter().any(|source| {
+                    source.is_rust() && source.path.starts_with(folder.join("src")) && makes_metrics(source)
                 });
+                makes && !metrics.iter().any(|metric| metric.file.starts_with(folder))
+            });
             found.extend(without.map(|package| no_table(workspace, package)));
         }
         // The error names file and line itself.
@@ -45,16 +47,15 @@ pub(super) fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
     found
 }
 
-fn makes_metrics(package: &Package) -> bool {
-    package
-        .dependencies
-        .iter()
-        .any(|dependency| dependency.name == "prometheus-client" && !dependency.for_tests_only())
+/// Only who makes a metric must list it; the binary serves what the others registered.
+fn makes_metrics(source: &Source) -> bool {
+    let imports = ["use prometheus_client::metrics", "use prometheus_client::collector"];
+    source.text.lines().any(|line| imports.iter().any(|import| line.trim_start().starts_with(import)))
 }
 
 fn no_table(workspace: &Workspace, package: &Package) -> Finding {
     let what = format!(
-        "`{}` uses prometheus-client but has no table of its metrics; add `pub const METRICS` with a row \
+        "`{}` makes metrics but has no table of its metrics; add `pub const METRICS` with a row \
          (name, kind, labels, help) for each, so that {METRICS_PAGE} lists them",
         package.name
     );
@@ -100,15 +101,14 @@ mod tests {
 
     #[test]
     fn a_crate_with_metrics_and_no_table_is_found() {
-        let manifest = "[dependencies]\nprometheus-client = \"*\"\n";
-        let tree = Tree::workspace(&[("volmedic-csi", manifest)], &[]);
+        let counts = "use prometheus_client::metrics::counter::Counter;";
+        let serves = "use prometheus_client::registry::Registry;";
+        let files = [("crates/csi/src/count.rs", counts), ("crates/volmedic/src/http.rs", serves)];
+        let tree = Tree::workspace(&[("volmedic-csi", ""), ("volmedic", "")], &files);
         codegen::run(&tree.load(), false).unwrap();
         let found = told(&tree);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(
-            found[0].starts_with("crates/csi/Cargo.toml:1: `volmedic-csi` uses prometheus-client"),
-            "{found:?}"
-        );
+        assert!(found[0].starts_with("crates/csi/Cargo.toml:1: `volmedic-csi` makes metrics"), "{found:?}");
     }
 
     #[test]

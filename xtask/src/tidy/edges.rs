@@ -30,7 +30,7 @@ const ROOMS: &[Room] = &[
     Room { name: "volmedic-inventory", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-probe", may_use: &["volmedic-health", "volmedic-csi", "volmedic-proto", "volmedic-host"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-report", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
-    Room { name: "volmedic-monitor", may_use: &["volmedic-health"], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-monitor", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-heal", may_use: &["volmedic-health", "volmedic-api", "volmedic-csi", "volmedic-proto"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-hub", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-driver", may_use: &["volmedic-health", "volmedic-proto", "volmedic-host"], tests_may_use: &[TESTKIT, "volmedic-csi"] },
@@ -47,6 +47,7 @@ const ROOMS: &[Room] = &[
     },
     // Tools of the trade, never part of the product.
     Room { name: TESTKIT, may_use: &["volmedic-health", "volmedic-proto"], tests_may_use: &[] },
+    Room { name: "volmedic-bench", may_use: &["volmedic-proto", TESTKIT], tests_may_use: &[] },
     Room { name: "xtask", may_use: &["volmedic-health", TESTKIT], tests_may_use: &[] },
 ];
 

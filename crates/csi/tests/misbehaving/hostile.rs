@@ -67,9 +67,13 @@ async fn a_message_that_is_not_utf8_is_kept_as_far_as_it_can_be_read() {
     let mut texts = Vec::new();
     let mut pager = Pager::new(limits());
     let end = pager
-        .list_health(&session, &Secrets::default(), |listed| {
-            texts.extend(listed.entry.conditions.into_iter().map(|c| (c.status, c.reason, c.message)));
-        })
+        .list_health(
+            &session,
+            &Secrets::default(),
+            |listed: volmedic_csi::Listed<volmedic_csi::VolumeHealth>| {
+                texts.extend(listed.entry.conditions.into_iter().map(|c| (c.status, c.reason, c.message)));
+            },
+        )
         .await;
     assert_eq!(texts, [(2, "Disk\u{fffd}Gone".to_owned(), "path \u{fffd} lost".to_owned())]);
     assert!(end.complete());

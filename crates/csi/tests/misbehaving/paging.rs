@@ -1,9 +1,15 @@
 //! Lists, right and wrong: each pass ends, keeps what it heard, and says what was wrong.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tonic::Code;
-use volmedic_csi::{Broken, Kind, Limits, ListedVolume, Method, Oddity, Pager, PassEnd, Secrets, Session};
+use volmedic_csi::{
+    Broken, Kind, Limits, Listed, ListedVolume, Method, Oddity, Pager, PassEnd, Secrets, Session, Visit,
+    VolumeHealth,
+};
 use volmedic_proto::csi;
 
 use crate::fake::{Call, Fake, Reply, Running, SOON, Scene, fail, says, settings};
@@ -44,7 +50,7 @@ pub(crate) fn start(scene: &Scene, list: impl Fn(Call) -> Reply + Send + Sync + 
 
 pub(crate) async fn walk(session: &Session, pager: &mut Pager) -> (Vec<ListedVolume>, PassEnd) {
     let mut volumes = Vec::new();
-    let end = pager.list_volumes(session, |listed| volumes.push(listed.entry)).await;
+    let end = pager.list_volumes(session, |listed: Listed<ListedVolume>| volumes.push(listed.entry)).await;
     (volumes, end)
 }
 
@@ -158,9 +164,61 @@ async fn a_volume_listed_again_is_marked() {
     let session = scene.driver(settings()).ready_within(SOON).await.unwrap();
     let mut marks = Vec::new();
     let mut pager = Pager::new(limits());
-    let end = pager.list_volumes(&session, |listed| marks.push((listed.entry.volume_id, listed.again))).await;
+    let end = pager
+        .list_volumes(&session, |listed: Listed<ListedVolume>| {
+            marks.push((listed.entry.volume_id, listed.again))
+        })
+        .await;
     assert_eq!(marks, [("a".into(), false), ("b".into(), false), ("a".into(), true)]);
     assert!(end.complete());
+}
+
+/// Takes each piece of a list only when it is let.
+struct Slow<'a> {
+    gate: Arc<Semaphore>,
+    seen: &'a mut Vec<String>,
+}
+
+impl Visit<ListedVolume> for Slow<'_> {
+    fn entry(&mut self, listed: Listed<ListedVolume>) {
+        self.seen.push(listed.entry.volume_id);
+    }
+
+    async fn breathe(&mut self) {
+        self.gate.acquire().await.unwrap().forget();
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_slow_to_take_a_page_holds_back_the_next() {
+    let scene = Scene::new();
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = asked.clone();
+    let _fake = start(&scene, move |call| {
+        count.fetch_add(1, Ordering::SeqCst);
+        match call.nth {
+            0 => page(&["a"], "1"),
+            1 => page(&["b"], "2"),
+            _ => page(&["c"], ""),
+        }
+    });
+    let session = scene.driver(settings()).ready_within(SOON).await.unwrap();
+    let mut pager = Pager::new(limits());
+    let gate = Arc::new(Semaphore::new(0));
+    let mut seen = Vec::new();
+    let slow = Slow { gate: gate.clone(), seen: &mut seen };
+    let mut walk = Box::pin(pager.list_volumes(&session, slow));
+    for pages in 1..=3 {
+        // Long enough for all pages to come, if nothing held them back.
+        let early = tokio::time::timeout(Duration::from_millis(100), &mut walk).await;
+        assert!(early.is_err(), "it ended before page {pages} was taken");
+        assert_eq!(asked.load(Ordering::SeqCst), pages, "a page was asked for before the last was taken");
+        gate.add_permits(1);
+    }
+    gate.add_permits(1);
+    assert!(tokio::time::timeout(SOON, &mut walk).await.unwrap().complete());
+    drop(walk);
+    assert_eq!(seen, ["a", "b", "c"]);
 }
 
 #[tokio::test]
@@ -251,7 +309,7 @@ async fn health_with_duplicates_and_unknown_numbers() {
     let mut seen = Vec::new();
     let mut pager = Pager::new(limits());
     let end = pager
-        .list_health(&session, &secrets, |listed| {
+        .list_health(&session, &secrets, |listed: Listed<VolumeHealth>| {
             let conditions = listed.entry.conditions.iter().map(|c| format!(" {}/{}", c.status, c.reason));
             seen.push(format!("{}:{}", listed.entry.volume_id, conditions.collect::<String>()));
         })

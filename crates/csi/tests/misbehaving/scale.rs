@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use tokio::net::UnixListener;
-use volmedic_csi::{Limits, Method, Oddity, Pager};
+use volmedic_csi::{Limits, Listed, ListedVolume, Method, Oddity, Pager};
 use volmedic_proto::csi;
 
 use crate::fake::{Fake, Reply, SOON, Scene, serve, settings};
@@ -23,7 +23,7 @@ async fn in_one_page() {
     let session = scene.driver(settings()).ready_within(SOON).await.unwrap();
     let mut pager = Pager::new(Limits { page_deadline: SOON, ..limits() });
     let mut count = 0;
-    let end = pager.list_volumes(&session, |_| count += 1).await;
+    let end = pager.list_volumes(&session, |_: Listed<ListedVolume>| count += 1).await;
     assert!(end.complete(), "{end}");
     assert_eq!((count, end.counts.volumes, end.counts.pages), (MANY, MANY as u64, 1));
     assert_eq!(end.counts.oddities.count(Oddity::OversizedPage), 1);
@@ -44,7 +44,7 @@ async fn one_by_one() {
     let mut pager = Pager::new(limits());
     let mut count = 0;
     let started = Instant::now();
-    let end = pager.list_volumes(&session, |_| count += 1).await;
+    let end = pager.list_volumes(&session, |_: Listed<ListedVolume>| count += 1).await;
     println!("{MANY} pages of one volume in {:.1?}", started.elapsed());
     assert!(end.complete(), "{end}");
     assert_eq!((count, end.counts.pages), (MANY, MANY as u64));
@@ -108,7 +108,7 @@ async fn as_fast_as_a_bare_client() {
         let mut pager = Pager::new(Limits { first_size: 501, largest_size: 501, ..limits() });
         let mut count = 0;
         let started = Instant::now();
-        let end = pager.list_volumes(&session, |_| count += 1).await;
+        let end = pager.list_volumes(&session, |_: Listed<ListedVolume>| count += 1).await;
         ours = ours.min(started.elapsed());
         assert_eq!((count, end.complete()), (MANY, true), "{end}");
     }

@@ -37,6 +37,7 @@ struct Post {
     sent: Mutex<Vec<(Duration, Note)>>,
     flying: Mutex<(usize, usize)>,
     per_object: Mutex<BTreeMap<Arc<str>, usize>>,
+    reconnected: Mutex<u32>,
 }
 
 impl Courier for Post {
@@ -44,6 +45,14 @@ impl Courier for Post {
 
     fn outlet(_: &Note) -> Outlet {
         Outlet::Event
+    }
+
+    fn describe(job: &Note) -> String {
+        format!("story {} on {}", job.story, job.object)
+    }
+
+    fn reconnected(&self) {
+        *lock(&self.reconnected) += 1;
     }
 
     async fn send(&self, job: &Note, gate: &Gate) -> Outcome {
@@ -73,6 +82,7 @@ fn post(answer: impl Fn(&Note, Duration) -> Outcome + Send + Sync + 'static) -> 
         sent: Mutex::default(),
         flying: Mutex::default(),
         per_object: Mutex::default(),
+        reconnected: Mutex::default(),
     })
 }
 
@@ -132,7 +142,7 @@ async fn an_object_is_told_in_order_and_one_at_a_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_away_is_asked_ever_more_rarely_and_gets_everything_when_back() {
-    let away = Duration::from_secs(60);
+    let away = Duration::from_mins(1);
     let post = post(move |_, at| {
         if at < away {
             Outcome::Failed(Failure::Away("refused".to_owned()))
@@ -151,6 +161,7 @@ async fn a_server_that_is_away_is_asked_ever_more_rarely_and_gets_everything_whe
     let last = sent.last().unwrap().0;
     assert!(last < away + Duration::from_secs(20), "the last went out at {last:?}");
     assert!(scraped(&registry, r#"volmedic_reports_total{outlet="event",result="sent"} 500"#));
+    assert_eq!(*lock(&post.reconnected), 1, "it may be another server now");
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,10 +191,10 @@ async fn one_job_that_always_fails_delays_nobody_and_is_given_up() {
     for n in 0..100 {
         sender.push(note(n, 1));
     }
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    sleep(Duration::from_secs(3)).await;
     assert_eq!(sender.backlog(), 1, "all but the bad one are out");
     for _ in 0..200 {
-        tokio::time::sleep(Duration::from_secs(10)).await;
+        sleep(Duration::from_secs(10)).await;
         sender.push(note(7, 2));
     }
     assert_eq!(sender.flush(LONG).await, 0);
@@ -213,7 +224,21 @@ async fn a_full_queue_counts_what_it_loses_and_a_flush_ends_in_time() {
     assert_eq!(sender.flush(Duration::from_secs(5)).await, 10);
     assert_eq!(now() - begun, Duration::from_secs(5));
     assert!(scraped(&registry, r#"volmedic_reports_total{outlet="event",result="overflow"} 5"#));
+    assert!(!sender.take_overflow(), "there is no room yet");
     assert!(scraped(&registry, "volmedic_report_queue 10"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_lost_is_asked_for_once_there_is_room_again() {
+    let post = post(|_, _| Outcome::Done(Verdict::Sent));
+    let (sender, _registry) = start(&post, &Limits { capacity: 10, ..Limits::default() });
+    for n in 0..11 {
+        sender.push(note(n, 1));
+    }
+    assert!(!sender.take_overflow());
+    assert_eq!(sender.flush(LONG).await, 0);
+    assert!(sender.take_overflow());
+    assert!(!sender.take_overflow(), "once");
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,20 +31,20 @@ pub(crate) async fn counted(plane: &ControlPlane, token: Option<String>) -> (Cli
     let asked = Asked::default();
     let log = asked.clone();
     let layer = MapRequestLayer::new(move |request: Request<Body>| {
-        log.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+        log.lock().expect("nobody panicked").push(format!("{} {}", request.method(), request.uri().path()));
         request
     });
-    let mut config = plane.admin_config().await.unwrap();
+    let mut config = plane.admin_config().await.expect("a configuration");
     config.default_retry = false;
     if let Some(token) = token {
         config.auth_info = kube::config::AuthInfo { token: Some(token.into()), ..Default::default() };
     }
-    (ClientBuilder::try_from(config).unwrap().with_layer(&layer).build(), asked)
+    (ClientBuilder::try_from(config).expect("a client").with_layer(&layer).build(), asked)
 }
 
 pub(crate) fn at(second: i64) -> Timestamp {
     // A fixed day, so that what is told does not depend on when the test runs.
-    Timestamp::from_second(1_787_300_000 + second).unwrap()
+    Timestamp::from_second(1_787_300_000 + second).expect("a time")
 }
 
 pub(crate) fn bad(words: &str) -> Sight {
@@ -75,13 +75,13 @@ pub(crate) struct Desk {
 impl Desk {
     /// Claims named after their handles, bound.
     pub(crate) async fn open(plane: &ControlPlane, handles: &[&str]) -> Self {
-        let namespace = plane.namespace("report").await.unwrap();
-        let admin = plane.client().await.unwrap();
+        let namespace = plane.namespace("report").await.expect("a namespace");
+        let admin = plane.client().await.expect("a client");
         let driver = format!("{namespace}.csi.example.net");
         let mut claims = BTreeMap::new();
         for handle in handles {
-            let bound = bound_claim(&admin, &namespace, handle, &driver, handle).await.unwrap();
-            let uid = bound.claim.uid().unwrap();
+            let bound = bound_claim(&admin, &namespace, handle, &driver, handle).await.expect("a claim");
+            let uid = bound.claim.uid().expect("a uid");
             claims.insert(
                 (*handle).to_owned(),
                 ObjectRef::new(Kind::PersistentVolumeClaim, &namespace, handle, &uid),
@@ -131,6 +131,8 @@ impl Desk {
             limits,
         } = self;
         drop((reporter, ledger));
+        // No process starts faster than this, and the last requests of the dead one have ended by then.
+        tokio::time::sleep(Duration::from_millis(200)).await;
         let mut next = Self::with(client, asked, &namespace, claims, limits);
         let recalled = next.recall().await;
         next.reporter.prime(&recalled.stored);
@@ -144,17 +146,22 @@ impl Desk {
     }
 
     pub(crate) async fn recall(&self) -> Recalled {
+        self.recall_from(true).await
+    }
+
+    /// What was told, by the events alone or by the stored status too.
+    pub(crate) async fn recall_from(&self, status_too: bool) -> Recalled {
         let options = Options::of_controller(&self.driver, "replica-0");
         let recall = Recall {
             component: options.voice.component,
-            field_manager: options.field_manager,
+            field_manager: options.field_manager.filter(|_| status_too),
             vantage: Vantage::Controller,
         };
         let volume_of = |claim: &ObjectRef| {
             let known = self.claims.get(&*claim.name).is_some_and(|mine| mine.uid == claim.uid);
             known.then(|| Volume { driver: self.driver.as_str().into(), handle: (&*claim.name).into() })
         };
-        recall.read(&self.client, volume_of, |_, _| true).await.unwrap()
+        recall.read(&self.client, volume_of, |_, _| true).await.expect("what was told")
     }
 
     pub(crate) fn see(&mut self, second: i64, handle: &str, sight: Sight) {
@@ -189,21 +196,21 @@ impl Desk {
             self.reporter.flush(LIMIT).await,
             0,
             "left after {LIMIT:?}; asked {:?}",
-            self.asked.lock().unwrap()
+            self.asked.lock().expect("nobody panicked")
         );
     }
 
     /// How many reports ended so.
     pub(crate) fn count(&self, outlet: &str, result: &str) -> u64 {
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).expect("a scrape");
         let name = format!(r#"volmedic_reports_total{{outlet="{outlet}",result="{result}"}} "#);
-        text.lines().find_map(|line| line.strip_prefix(&name)).map_or(0, |n| n.parse().unwrap())
+        text.lines().find_map(|line| line.strip_prefix(&name)).map_or(0, |n| n.parse().expect("a number"))
     }
 
     pub(crate) async fn events(&self) -> Vec<Event> {
         let api = Api::<Event>::namespaced(self.client.clone(), &self.namespace);
-        let mut events = api.list(&ListParams::default()).await.unwrap().items;
+        let mut events = api.list(&ListParams::default()).await.expect("events").items;
         events.sort_by_key(|event| (event.last_timestamp.clone(), event.metadata.name.clone()));
         events
     }
@@ -225,7 +232,7 @@ impl Desk {
     /// A claim as the server has it, with the field that no crate knows.
     pub(crate) async fn claim(&self, handle: &str) -> Value {
         let path = format!("/api/v1/namespaces/{}/persistentvolumeclaims/{handle}", self.namespace);
-        self.client.request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap()
+        self.client.request(Request::get(path).body(Vec::new()).expect("a request")).await.expect("the claim")
     }
 
     pub(crate) async fn health_status(&self, handle: &str) -> Value {

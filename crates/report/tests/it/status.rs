@@ -42,6 +42,12 @@ async fn a_claims_status_from_the_first_trouble_to_the_end() {
     assert_eq!(desk.stored("orders").await, ["Degraded/SlowIO"]);
     assert_eq!(desk.health_status("orders").await["lastTransitionTime"], time(30));
 
+    desk.see(35, "orders", bad("Degraded/SlowIO,11 s"));
+    desk.flush().await;
+    let stored = desk.health_status("orders").await;
+    assert_eq!(stored["healthConditions"][0]["message"], "11 s");
+    assert_eq!(stored["lastTransitionTime"], time(30), "the set stands since the other one ended");
+
     desk.see(40, "orders", bad("Inaccessible/SlowIO"));
     desk.flush().await;
     assert_eq!(desk.stored("orders").await, ["Inaccessible/SlowIO"]);
@@ -140,7 +146,7 @@ async fn meddle(desk: &Desk, manager: &str, status: Value) {
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "orders"},
         "status": {"healthStatus": status},
     });
-    desk.claims_api().patch_status("orders", &params, &Patch::Apply(body)).await.unwrap();
+    desk.claims_api().patch_status("orders", &params, &Patch::Apply(body)).await.expect("a write");
 }
 
 #[tokio::test]

@@ -1,0 +1,189 @@
+//! The task that empties the queue.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::sleep_until;
+
+use super::backoff::Backoff;
+use super::queue::{Job, Queue};
+use super::{Courier, Outcome, Parcel, Shared, Verdict, lock, now};
+use crate::failure::Failure;
+
+/// A job that the API server keeps failing on while it takes others is given up after so many tries and so long.
+const TRIES: u32 = 12;
+const PATIENCE: Duration = Duration::from_mins(10);
+const TELL_EVERY: Duration = Duration::from_mins(1);
+/// So many failures in a row are worth a line in the log.
+const WORTH_TELLING: u32 = 3;
+
+type Flight<J> = (Parcel<J>, Outcome);
+
+/// The task's own state.
+pub(super) struct Loop<C: Courier> {
+    shared: Arc<Shared<C>>,
+    flying: JoinSet<Flight<C::Job>>,
+    objects: HashMap<Id, Arc<str>>,
+    backoff: Backoff,
+    /// Failures in a row, of whatever job: the server is in trouble, not the job.
+    failures: u32,
+    pause: Option<Instant>,
+    successes: u64,
+    told: bool,
+    /// There was no answer at all lately.
+    away: bool,
+    told_refusal: Option<Instant>,
+}
+
+impl<C: Courier> Loop<C> {
+    pub(super) fn new(shared: Arc<Shared<C>>) -> Self {
+        Self {
+            shared,
+            flying: JoinSet::new(),
+            objects: HashMap::new(),
+            backoff: Backoff::default(),
+            failures: 0,
+            pause: None,
+            successes: 0,
+            told: false,
+            away: false,
+            told_refusal: None,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            let wake = self.launch();
+            tokio::select! {
+                Some(landed) = self.flying.join_next_with_id() => self.land(landed),
+                () = self.shared.woken.notified() => {}
+                () = sleep_until(wake.unwrap_or_else(now).into()), if wake.is_some() => {}
+            }
+        }
+    }
+
+    /// Sends what may be sent now; answers when to look again if nothing else happens.
+    fn launch(&mut self) -> Option<Instant> {
+        let now = now();
+        // While the server is in trouble, one at a time finds out whether it still is.
+        let room = if self.failures > 0 { 1 } else { self.shared.in_flight };
+        let shared = self.shared.clone();
+        let mut waiting = lock(&shared.waiting);
+        if let Some(until) = self.pause.filter(|until| *until > now) {
+            return (waiting.queue.len() > 0).then_some(until);
+        }
+        while self.flying.len() < room {
+            let Some(parcel) = waiting.queue.pop(now) else { break };
+            let object = parcel.object().clone();
+            let (courier, gate) = (shared.courier.clone(), shared.gate.clone());
+            let task = self.flying.spawn(async move {
+                let outcome = courier.send(&parcel.job, &gate).await;
+                (parcel, outcome)
+            });
+            self.objects.insert(task.id(), object);
+            waiting.flying += 1;
+        }
+        shared.publish(&waiting);
+        // With no room, the next landing looks again anyway.
+        if waiting.queue.has_ready() { None } else { waiting.queue.next_wake() }
+    }
+
+    fn land(&mut self, landed: Result<(Id, Flight<C::Job>), JoinError>) {
+        let shared = self.shared.clone();
+        let mut waiting = lock(&shared.waiting);
+        waiting.flying -= 1;
+        match landed {
+            Ok((id, (parcel, outcome))) => {
+                self.objects.remove(&id);
+                self.settle(&mut waiting.queue, parcel, outcome);
+            }
+            Err(broken) => {
+                // A bug of ours; its object must not wait for it for ever.
+                tracing::error!("a report broke off: {broken}");
+                if let Some(object) = self.objects.remove(&broken.id()) {
+                    waiting.queue.done(&object);
+                }
+            }
+        }
+        shared.publish(&waiting);
+    }
+
+    fn settle(&mut self, queue: &mut Queue<Parcel<C::Job>>, mut parcel: Parcel<C::Job>, outcome: Outcome) {
+        let outlet = C::outlet(&parcel.job);
+        let (after, why, blamed) = match outcome {
+            Outcome::Done(verdict) => return self.done(queue, &parcel, verdict),
+            Outcome::Failed(failure) => match failure {
+                Failure::Gone => return self.done(queue, &parcel, Verdict::Gone),
+                Failure::Forbidden(why) => {
+                    self.shared.reports.forbidden(outlet, &why);
+                    return self.done(queue, &parcel, Verdict::Forbidden);
+                }
+                Failure::Refused(why) => {
+                    self.tell_refusal(&C::describe(&parcel.job), &why);
+                    return self.done(queue, &parcel, Verdict::Refused);
+                }
+                Failure::Away(why) => {
+                    self.away = true;
+                    (None, why, false)
+                }
+                Failure::Busy { after, why } => (after, why, after.is_none()),
+                // Couriers settle these by themselves; one that gives up on it comes back later.
+                Failure::Exists | Failure::Conflict => (None, "it changes too fast".to_owned(), true),
+                Failure::Owned(why) => (None, why, true),
+            },
+        };
+        let now = now();
+        if blamed {
+            parcel.tries = parcel.tries.saturating_add(1);
+            let (since, successes) = *parcel.first.get_or_insert((now, self.successes));
+            let waited = now.saturating_duration_since(since) >= PATIENCE;
+            if parcel.tries >= TRIES && waited && self.successes > successes {
+                tracing::warn!(
+                    "giving a report on {} up after {} tries: {why}",
+                    parcel.object(),
+                    parcel.tries
+                );
+                return self.done(queue, &parcel, Verdict::GaveUp);
+            }
+        }
+        self.shared.reports.count(outlet, Verdict::Retried);
+        if self.pause.is_none_or(|until| until <= now) {
+            self.failures = self.failures.saturating_add(1);
+            let wait = self.backoff.after(self.failures).max(after.unwrap_or_default());
+            self.pause = Some(now + wait);
+        }
+        if self.failures >= WORTH_TELLING && !self.told {
+            self.told = true;
+            tracing::warn!("cannot report to the API server: {why}; {} wait", queue.len() + 1);
+        }
+        let again = now + self.backoff.after(parcel.tries.max(1)).max(after.unwrap_or_default());
+        queue.put_back(parcel, again);
+    }
+
+    /// At most one line a minute; the counter shows the rest.
+    fn tell_refusal(&mut self, what: &str, why: &str) {
+        let now = now();
+        if self.told_refusal.is_none_or(|last| now.saturating_duration_since(last) >= TELL_EVERY) {
+            self.told_refusal = Some(now);
+            tracing::warn!("the API server refuses {what}: {why}; dropped");
+        }
+    }
+
+    fn done(&mut self, queue: &mut Queue<Parcel<C::Job>>, parcel: &Parcel<C::Job>, verdict: Verdict) {
+        self.shared.reports.count(C::outlet(&parcel.job), verdict);
+        queue.done(parcel.object());
+        if verdict != Verdict::GaveUp {
+            self.successes += 1;
+            self.failures = 0;
+            self.pause = None;
+            if std::mem::take(&mut self.away) {
+                self.shared.courier.reconnected();
+            }
+            if std::mem::take(&mut self.told) {
+                tracing::info!("reports reach the API server again; {} wait", queue.len());
+            }
+        }
+    }
+}

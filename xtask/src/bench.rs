@@ -1,0 +1,134 @@
+//! `cargo xtask bench`: builds what is measured and what measures it, both as they are shipped, and runs them.
+//!
+//! The measuring itself is a program of its own, so that this one stays quick to build.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use clap::Subcommand;
+
+use crate::test::child;
+use crate::workspace::{self, Workspace};
+
+/// Where the figures of a full run are kept.
+const PAGE: &str = "docs/bench-controller.md";
+const BUILD_LIMIT: Duration = Duration::from_hours(1);
+const RUN_LIMIT: Duration = Duration::from_hours(4);
+const QUICK: [usize; 2] = [1000, 10_000];
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 everything was measured, 1 something could not be, 2 the command line is wrong."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// The controller beside a driver with many volumes, and external-health-monitor where it can be had
+    Controller(Controller),
+}
+
+#[derive(Debug, clap::Args)]
+struct Controller {
+    /// How many volumes there are, one figure after the other [default: 1000,10000,100000]
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    volumes: Vec<usize>,
+    /// 1,000 and 10,000 volumes only
+    #[arg(long, conflicts_with = "volumes")]
+    quick: bool,
+    /// Write docs/bench-controller.md, as a full run does anyway
+    #[arg(long)]
+    write: bool,
+    /// More for the program that measures; `-- --help` shows what it takes
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    rest: Vec<String>,
+}
+
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
+    let Role::Controller(controller) = &args.role;
+    step(workspace, &["build", "--release", "--package=volmedic", "--package=volmedic-bench"], BUILD_LIMIT)?;
+    let program = workspace.target.join("release/volmedic");
+    let mut arguments: Vec<String> =
+        ["run", "--quiet", "--release", "--package=volmedic-bench", "--", "controller"]
+            .map(String::from)
+            .to_vec();
+    arguments.push(format!("--program={}", program.display()));
+    arguments.extend(controller.arguments(workspace));
+    step(workspace, &arguments.iter().map(String::as_str).collect::<Vec<_>>(), RUN_LIMIT)
+}
+
+impl Controller {
+    fn volumes(&self) -> &[usize] {
+        if self.quick { &QUICK } else { &self.volumes }
+    }
+
+    fn arguments(&self, workspace: &Workspace) -> Vec<String> {
+        let mut arguments = Vec::new();
+        let mut made_by = "cargo xtask bench controller".to_owned();
+        if !self.volumes().is_empty() {
+            let volumes: Vec<String> = self.volumes().iter().map(usize::to_string).collect();
+            let volumes = format!("--volumes={}", volumes.join(","));
+            made_by = format!("{made_by} {volumes}");
+            arguments.push(volumes);
+        }
+        if self.write || self.volumes().is_empty() {
+            arguments.push(format!("--page={}", workspace.root.join(PAGE).display()));
+        }
+        arguments.push(format!("--made-by={made_by}"));
+        arguments.extend(self.rest.iter().cloned());
+        arguments
+    }
+}
+
+fn step(workspace: &Workspace, arguments: &[&str], limit: Duration) -> Result<()> {
+    let mut command = workspace::cargo();
+    command.args(arguments).current_dir(&workspace.root).stdin(Stdio::null());
+    child::wait(command, limit).map_err(|why| anyhow!("`cargo {}` {why}", arguments[0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// What the measuring program is given, without the page's folder.
+    fn check(line: &str, expected: &[&str]) {
+        let Role::Controller(controller) = Cli::try_parse_from(line.split(' ')).unwrap().args.role;
+        let workspace = Workspace::here().unwrap();
+        let root = format!("{}/", workspace.root.display());
+        let given: Vec<String> =
+            controller.arguments(&workspace).iter().map(|argument| argument.replace(&root, "")).collect();
+        assert_eq!(given, expected, "{line}");
+    }
+
+    #[test]
+    fn only_a_full_run_writes_the_page_unasked() {
+        check(
+            "bench controller",
+            &["--page=docs/bench-controller.md", "--made-by=cargo xtask bench controller"],
+        );
+        let quick = ["--volumes=1000,10000", "--made-by=cargo xtask bench controller --volumes=1000,10000"];
+        check("bench controller --quick", &quick);
+        check("bench controller --volumes=1000,10000", &quick);
+        check(
+            "bench controller --volumes=7 --write -- --alone",
+            &[
+                "--volumes=7",
+                "--page=docs/bench-controller.md",
+                "--made-by=cargo xtask bench controller --volumes=7",
+                "--alone",
+            ],
+        );
+    }
+}
