@@ -30,7 +30,14 @@ impl Assessor {
         let mut reports = Vec::with_capacity(volumes.len());
         let mut mounted = Vec::new();
         for (at, volume) in volumes.iter().enumerate() {
-            let facts = self.facts(volume)?;
+            // What we cannot read about one volume must not hide the others.
+            let facts = match self.facts(volume) {
+                Ok(facts) => facts,
+                Err(error) => {
+                    reports.push(Some(Report { blind: Some(error.to_string()), ..Report::default() }));
+                    continue;
+                }
+            };
             match facts {
                 // Only what is mounted has to be asked, and may keep us waiting.
                 Some(facts) if facts.staging.is_some() || !facts.targets.is_empty() => {

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
@@ -21,6 +21,8 @@ use crate::sys::{self, Backing};
 
 /// Tries for a free device while other processes take them too.
 const ATTEMPTS: u32 = 64;
+const CLAIMS: u32 = 100;
+const CLAIM_PAUSE: Duration = Duration::from_millis(50);
 /// The kernel's major number of loop devices.
 const LOOP_MAJOR: u32 = 7;
 
@@ -93,6 +95,24 @@ impl LoopDevice {
     pub(crate) fn set_readonly(self, readonly: bool) -> Result<()> {
         let what = format_args!("set {} read-only={readonly}", self.path().display()).to_string();
         self.open(true).and_then(|device| sys::block_set_readonly(device, readonly)).map_err(Error::io(what))
+    }
+
+    /// Waits until nobody has claimed the device. A tool that a killed driver had started may need a moment to die.
+    pub(crate) fn wait_until_free(self) -> Result<()> {
+        let mut outcome = self.claim();
+        for _ in 0..CLAIMS {
+            if !matches!(&outcome, Err(error) if error.raw_os_error() == Some(libc::EBUSY)) {
+                break;
+            }
+            sleep(CLAIM_PAUSE);
+            outcome = self.claim();
+        }
+        outcome.map_err(Error::io(format_args!("claim {}; end whatever uses it", self.path().display())))
+    }
+
+    /// Succeeds when nothing is mounted from the device and no tool is at work on it.
+    fn claim(self) -> io::Result<()> {
+        OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(self.path()).map(drop)
     }
 
     /// Tells the kernel that the image grew.

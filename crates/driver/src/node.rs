@@ -61,6 +61,13 @@ pub(crate) fn expected_at_target<'a>(volume: &'a VolumeRecord, record: &NodeReco
     }
 }
 
+/// Whether a mount of the volume may be taken off while somebody is stuck in it. A mounter that hangs holds whoever
+/// touched the volume, and only its end, at unstaging, sets them free; it writes through, so nothing is lost. A disk
+/// is never let go like this: still in use somewhere, it could be attached and mounted a second time.
+fn lets_go(volume: &VolumeRecord) -> bool {
+    volume.kind == Kind::Fuse
+}
+
 /// Something that is not the volume is mounted where it should be.
 pub(crate) fn occupied(volume: &str, path: &Path, found: Mount<'_>) -> Error {
     let (kind, source) = (found.fs_type().display(), found.source().display());

@@ -37,7 +37,9 @@ fn find_loop_devices(store: &Store) -> Result<()> {
             }
             Owner::Nobody => {
                 tracing::warn!(image = %image.display(), device = attached.number, "an orphaned loop device is detached");
-                attached.detach()?;
+                if let Err(error) = attached.detach() {
+                    tracing::warn!(%error, "an orphaned loop device stays");
+                }
             }
         }
     }
@@ -57,7 +59,7 @@ fn owner(store: &Store, image: &Path, attached: Attached) -> Result<Owner> {
     if store.volumes.get(id)?.is_none() {
         return Ok(Owner::Nobody);
     }
-    let record = store.nodes.get(id)?;
+    let Ok(record) = store.nodes.get(id) else { return Ok(Owner::Known) };
     Ok(match record.loop_device {
         Some(known) if known == attached => Owner::Known,
         // The one it knows is the one in use; this is a second.
@@ -72,8 +74,13 @@ fn end_orphaned_mounters(store: &Store) -> Result<()> {
     for id in store.volumes.ids_on_disk()? {
         let directory = store.state.volume(&id);
         let Some(volume) = store.volumes.get(&id)? else { continue };
-        if volume.kind == Kind::Fuse && store.nodes.get(&id)?.staged.is_none() {
-            mounter::stop(&directory)?;
+        // With a record that cannot be read nothing is known to be orphaned.
+        let idle = store.nodes.get(&id).is_ok_and(|record| record.staged.is_none());
+        if volume.kind == Kind::Fuse
+            && idle
+            && let Err(error) = mounter::stop(&directory)
+        {
+            tracing::warn!(volume = id, %error, "an orphaned mounter stays");
         }
     }
     Ok(())

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::sleep;
 use std::time::Duration;
 
 use tokio::net::UnixListener;
@@ -23,6 +24,8 @@ use crate::service::Driver;
 
 /// How long calls may go on after the process was told to end.
 const FAREWELL: Duration = Duration::from_secs(10);
+const SERVED_ATTEMPTS: u32 = 20;
+const SERVED_PAUSE: Duration = Duration::from_millis(50);
 /// Requests are small; a larger one is nothing CSI would send.
 const LARGEST_REQUEST: usize = 1 << 20;
 
@@ -87,6 +90,18 @@ fn socket_path(endpoint: &str) -> Result<PathBuf> {
     Ok(path.to_owned())
 }
 
+/// Whether somebody answers, and keeps answering: a child that a killed driver was just starting holds its socket for
+/// a moment longer.
+fn is_served(socket: &Path) -> bool {
+    for _ in 0..SERVED_ATTEMPTS {
+        if UnixStream::connect(socket).is_err() {
+            return false;
+        }
+        sleep(SERVED_PAUSE);
+    }
+    true
+}
+
 /// Binds beside the final name and renames, so that nobody meets the socket before it has its mode, and a stale one
 /// is replaced in one step.
 fn listen(socket: &Path, mode: u32) -> Result<UnixListener> {
@@ -98,7 +113,7 @@ fn listen(socket: &Path, mode: u32) -> Result<UnixListener> {
                 "something that is no socket is there; choose another path",
             ));
         }
-        Ok(_) if UnixStream::connect(socket).is_ok() => {
+        Ok(_) if is_served(socket) => {
             return Err(Error::invalid(
                 "endpoint",
                 "another process serves that socket; end it or choose another path",

@@ -104,7 +104,7 @@ impl Store {
         }
         let volumes = Shelf::open(state, state.volumes(), services.controller)?;
         Ok(Self {
-            nodes: Nodes::open(state, services.node, volumes.ids_on_disk()?)?,
+            nodes: Nodes::open(state, services.node, volumes.ids_on_disk()?),
             snapshots: Shelf::open(state, state.snapshots(), services.controller)?,
             volumes,
             state: state.clone(),

@@ -43,11 +43,12 @@ impl Workers {
             let _place = place;
             work()
         });
-        match timeout(self.patience, task).await {
+        let outcome = match timeout(self.patience, task).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(panicked)) => Err(Error::Bug(panicked.to_string())),
             Err(_) => Err(Error::Deadline { what, after: self.patience }),
-        }
+        };
+        outcome.inspect_err(|error| tracing::info!(what, %error, "a call failed"))
     }
 }
 

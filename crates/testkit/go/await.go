@@ -8,12 +8,13 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 )
 
 const (
 	awaitPause   = 50 * time.Millisecond
-	awaitRequest = 2 * time.Second
+	awaitRequest = 10 * time.Second
 )
 
 // await asks an HTTPS address until it answers 200, and tells each new obstacle once. It has no deadline of its
@@ -76,5 +77,19 @@ func ask(client *http.Client, url string) string {
 	if response.StatusCode == http.StatusOK {
 		return ""
 	}
-	return fmt.Sprintf("%s answered %s: %s", url, response.Status, body)
+	return fmt.Sprintf("%s answered %s: %s", url, response.Status, gist(string(body)))
+}
+
+// gist is the one line of an answer that matters: the checks that failed, if it lists checks.
+func gist(body string) string {
+	var failed []string
+	for line := range strings.Lines(body) {
+		if check, found := strings.CutPrefix(line, "[-]"); found {
+			failed = append(failed, strings.TrimSpace(check))
+		}
+	}
+	if len(failed) > 0 {
+		return strings.Join(failed, "; ")
+	}
+	return strings.Join(strings.Fields(body), " ")
 }

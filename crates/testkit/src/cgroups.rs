@@ -19,23 +19,44 @@ pub(crate) fn parent(home: &Path) -> String {
     format!("volmedic-{}", crate::short_id(home))
 }
 
-/// Makes the group in every hierarchy. The kubelet wants to find it.
+/// Makes the group in every hierarchy, with all controllers. The kubelet wants to find it so.
 pub(crate) fn create(parent: &str) -> Result<()> {
     let roots = hierarchies()?;
-    if roots.is_empty() {
-        bail!("no control groups are mounted on this machine; mount cgroup2 on /sys/fs/cgroup");
+    match roots.as_slice() {
+        [] => bail!("no control groups are mounted on this machine; mount cgroup2 on /sys/fs/cgroup"),
+        // In version 2 a group has the controllers that the one above hands down; in version 1 each hierarchy is one.
+        [Hierarchy { root, version: 2 }] => hand_down(root)?,
+        _ => {}
     }
-    for root in roots {
-        let group = root.join(parent);
+    for hierarchy in roots {
+        let group = hierarchy.root.join(parent);
         fs::create_dir_all(&group)
             .with_context(|| format!("cannot make the control group {}", group.display()))?;
     }
     Ok(())
 }
 
+/// Lets groups below `root` have every controller that it has itself.
+fn hand_down(root: &Path) -> Result<()> {
+    let switch = root.join("cgroup.subtree_control");
+    let available = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+    for controller in available.split_whitespace() {
+        // One by one: a single one that the kernel refuses would take the others along.
+        let Err(error) = fs::write(&switch, format!("+{controller}")) else { continue };
+        if ["cpu", "cpuset", "memory", "pids"].contains(&controller) {
+            bail!(
+                "the control group {} does not hand the controller {controller} down ({error}); inside of a container its \
+                 processes have to be moved to a group of their own first, or run this outside",
+                root.display()
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Every process in the group or below it.
 pub(crate) fn processes(parent: &str) -> Vec<Identity> {
-    let groups = hierarchies().unwrap_or_default().into_iter().flat_map(|root| below(&root.join(parent)));
+    let groups = hierarchies().unwrap_or_default().into_iter().flat_map(|one| below(&one.root.join(parent)));
     let lists = groups.map(|group| fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default());
     let mut numbers: Vec<u32> = lists
         .flat_map(|list| list.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>())
@@ -50,7 +71,7 @@ pub(crate) fn processes(parent: &str) -> Vec<Identity> {
 /// Removes the group and everything below it. Its processes must have ended.
 pub(crate) fn remove(parent: &str) -> Result<()> {
     let end = Instant::now() + REMOVE_LIMIT;
-    for root in hierarchies().unwrap_or_default() {
+    for Hierarchy { root, .. } in hierarchies().unwrap_or_default() {
         loop {
             let Some(error) = below(&root.join(parent)).iter().find_map(|group| remove_one(group).err())
             else {
@@ -83,12 +104,24 @@ fn below(group: &Path) -> Vec<PathBuf> {
     groups
 }
 
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Hierarchy {
+    root: PathBuf,
+    version: u8,
+}
+
 /// Where the hierarchies are mounted.
-fn hierarchies() -> Result<Vec<PathBuf>> {
-    let mounts = mounts::all()?;
-    let groups = mounts.into_iter().filter(|mount| matches!(mount.kind.as_str(), "cgroup" | "cgroup2"));
-    let mut roots: Vec<PathBuf> = groups.map(|mount| mount.point).collect();
-    roots.sort();
-    roots.dedup();
-    Ok(roots)
+fn hierarchies() -> Result<Vec<Hierarchy>> {
+    let version = |kind: &str| match kind {
+        "cgroup" => Some(1),
+        "cgroup2" => Some(2),
+        _ => None,
+    };
+    let mounts = mounts::all()?.into_iter();
+    let mut found: Vec<Hierarchy> = mounts
+        .filter_map(|mount| Some(Hierarchy { version: version(&mount.kind)?, root: mount.point }))
+        .collect();
+    found.sort();
+    found.dedup();
+    Ok(found)
 }

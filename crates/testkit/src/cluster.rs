@@ -15,7 +15,7 @@ use crate::network::Network;
 use crate::part::Part;
 use crate::ports;
 use crate::process::Lifetime;
-use crate::remains::settings;
+use crate::remains::{self, settings};
 
 mod image;
 mod named;
@@ -25,7 +25,7 @@ pub use named::{Name, Status, Up, down, kubectl, log, status, up};
 pub use node::PACKAGES;
 
 /// Both are ready within a second or two.
-const MANAGER_LIMIT: Duration = Duration::from_secs(90);
+const MANAGER_LIMIT: Duration = Duration::from_mins(3);
 
 /// What a cluster is started with.
 #[derive(Debug, Clone)]
@@ -87,18 +87,35 @@ impl Options {
         Ok(Cluster { plane })
     }
 
-    /// On failure the programs are ended; what else there is has to be cleared away by the caller.
-    fn launch(mut self, home: Home, lifetime: Lifetime) -> Result<ControlPlane> {
+    /// After a failure only the folder is left, for its logs, which the error names.
+    fn launch(self, home: Home, lifetime: Lifetime) -> Result<ControlPlane> {
+        let path = home.path().to_owned();
+        self.try_launch(home, lifetime).or_else(|error| {
+            remains::quiet(&path).with_context(|| format!("after this failure: {error:#}"))?;
+            Err(error)
+        })
+    }
+
+    fn try_launch(mut self, home: Home, lifetime: Lifetime) -> Result<ControlPlane> {
         if self.node {
             settings::remember(home.path())?;
             self.plane.network = Network::claim(home.path())?;
         }
+        // For whoever waits at a terminal; a test has nobody who does.
+        let tell = |step: &str| {
+            if lifetime == Lifetime::Detached {
+                cache::say(step);
+            }
+        };
+        tell("starting etcd and the API server");
         let plane = ControlPlane::launch(&self.plane, home, lifetime)?;
         let rest = || {
+            tell("starting the controller manager and the scheduler");
             plane.crew().with_free_ports(&[Part::ControllerManager, Part::Scheduler], || {
                 managers(&plane, &self.controller_manager_arguments)
             })?;
             if self.node {
+                tell("starting the node: containerd and the kubelet");
                 node::start(&plane, self.plane.network, &self.plane.gates)?;
             }
             Ok(())
@@ -106,7 +123,7 @@ impl Options {
         match rest() {
             Ok(()) => Ok(plane),
             Err(error) => {
-                plane.crew().kill_all()?;
+                plane.abandon();
                 Err(error)
             }
         }

@@ -100,15 +100,15 @@ mod tests {
     #[test]
     fn a_line_is_read_with_any_number_of_tags_and_with_odd_letters() {
         for (line, point, kind) in [
-            ("36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:7 - ext3 /dev/root rw", "/mnt2", "ext3"),
-            ("36 35 98:0 / /a\\040b\\134c rw - cgroup2 none rw", "/a b\\c", "cgroup2"),
-            ("36 35 98:0 / /a\\9 rw - tmpfs none rw", "/a\\9", "tmpfs"),
+            ("412 29 8:17 /data /srv/x rw,relatime shared:7 master:1 - xfs /dev/sdb1 rw", "/srv/x", "xfs"),
+            ("413 29 0:41 / /a\\040b\\134c rw - cgroup2 none rw", "/a b\\c", "cgroup2"),
+            ("413 29 0:41 / /a\\9 rw - tmpfs none rw", "/a\\9", "tmpfs"),
         ] {
             let expected = Mount { point: point.into(), kind: kind.into() };
             assert_eq!(parse(line.as_bytes()), Some(expected), "{line}");
         }
         assert_eq!(parse(b""), None);
-        assert_eq!(parse(b"36 35 98:0 / /x rw"), None);
+        assert_eq!(parse(b"413 29 0:41 / /x rw"), None);
     }
 
     #[test]

@@ -3,12 +3,12 @@
 
 mod service;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::UnixListener;
 use tokio::sync::oneshot;
@@ -49,6 +49,35 @@ pub struct Behaviour {
     pub delay: Duration,
     /// How often each call came, by its name.
     pub calls: HashMap<&'static str, u64>,
+    /// The lists that were begun, oldest first; only the latest are kept. Meant for one caller at a time.
+    pub walks: VecDeque<Walk>,
+}
+
+/// One list, from the question for its first page to the answer with its last.
+#[derive(Debug, Clone, Copy)]
+pub struct Walk {
+    pub began: Instant,
+    /// Absent until the last page was given out.
+    pub took: Option<Duration>,
+}
+
+impl Walk {
+    /// Kept at most.
+    const MOST: usize = 1000;
+}
+
+impl Behaviour {
+    fn walked(&mut self, first: bool, last: bool, at: Instant) {
+        if first {
+            if self.walks.len() == Walk::MOST {
+                self.walks.pop_front();
+            }
+            self.walks.push_back(Walk { began: at, took: None });
+        }
+        if let (true, Some(walk)) = (last, self.walks.back_mut()) {
+            walk.took = Some(walk.began.elapsed());
+        }
+    }
 }
 
 /// A simulated driver that listens on a socket until it is stopped or dropped. Its behaviour outlives a restart.

@@ -9,7 +9,7 @@ use kube::core::DynamicObject;
 use kube::{Api, Client};
 use owner::Owner;
 use serde_json::{Value, json};
-use volmedic_testkit::{ControlPlane, Part, objects};
+use volmedic_testkit::{Cluster, ControlPlane, Part, objects};
 
 #[path = "common/owner.rs"]
 mod owner;
@@ -166,6 +166,22 @@ fn a_control_plane_dies_with_its_owner_however_that_ends() {
     // Starting anything looks for what others left.
     drop(ControlPlane::options().start().unwrap());
     assert!(!folder.exists());
+}
+
+#[test]
+fn a_part_that_does_not_start_is_named_with_the_end_of_its_log() {
+    let check = |error: anyhow::Error, part: &str| {
+        let told = format!("{error:#}");
+        let (first, log) = told.split_once("\nThe end of ").expect("the log is shown");
+        assert!(first.ends_with(&format!("{part} ended on its own (exit status: 1)")), "{told}");
+        assert!(log.contains("unknown flag: --no-such-flag"), "{told}");
+        let path = log.split_once(':').expect("the log is named").0;
+        assert!(std::path::Path::new(path).exists(), "{path} is gone");
+    };
+    let plane = ControlPlane::options().apiserver_argument("--no-such-flag");
+    check(plane.start().unwrap_err(), "kube-apiserver");
+    let cluster = Cluster::options().control_plane_only().controller_manager_argument("--no-such-flag");
+    check(cluster.start().unwrap_err(), "kube-controller-manager");
 }
 
 fn map(name: &str) -> ConfigMap {

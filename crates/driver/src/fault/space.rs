@@ -28,7 +28,7 @@ pub(super) fn fill(victim: &Victim) -> Result<()> {
         // In ever smaller pieces; what cannot be reserved is written.
         let mut end = 0;
         let mut piece = bytes;
-        while piece >= 4096 {
+        while piece >= 4096 && end < bytes {
             match rustix::fs::fallocate(&file, FallocateFlags::empty(), end, piece) {
                 Ok(()) => end += piece,
                 Err(Errno::NOSPC) => piece /= 2,

@@ -15,6 +15,10 @@ use crate::store::{read_record, write_record};
 use crate::sys;
 
 const CUT: u64 = 4 << 20;
+/// What metadata is overwritten with. Nothing that a file system writes is a whole sector of this.
+const GARBAGE: u8 = 0xa5;
+/// The least that is written at once.
+const SECTOR: usize = 512;
 const KEPT_IMAGE: &str = "disk.img";
 const KEPT_STATE: &str = "drive.json";
 
@@ -42,7 +46,11 @@ pub(super) fn truncate_image(victim: &Victim, note: &Note) -> Result<()> {
 }
 
 pub(super) fn restore_tail(victim: &Victim, note: &Note) -> Result<()> {
-    restore_bytes(victim, note)
+    let image = image(victim)?;
+    for (offset, bytes) in note.kept()? {
+        image.write_all_at(&bytes, offset).map_err(victim.io("put back the end of the image"))?;
+    }
+    Ok(())
 }
 
 /// While the device is in use the kernel only notes it down.
@@ -120,10 +128,15 @@ pub(super) fn restore_metadata(victim: &Victim, note: &Note) -> Result<()> {
     mounts::anew(victim, || restore_bytes(victim, note))
 }
 
+/// Only where our garbage still is: what the kernel has written since is newer than what was kept.
 pub(super) fn restore_bytes(victim: &Victim, note: &Note) -> Result<()> {
     let image = image(victim)?;
     for (offset, bytes) in note.kept()? {
-        image.write_all_at(&bytes, offset).map_err(victim.io("put back bytes"))?;
+        for (piece, at) in bytes.chunks(SECTOR).zip((offset..).step_by(SECTOR)) {
+            if read(victim, &image, at, piece.len() as u64)?.iter().all(|byte| *byte == GARBAGE) {
+                image.write_all_at(piece, at).map_err(victim.io("put back bytes"))?;
+            }
+        }
     }
     image.sync_all().map_err(victim.io("flush the image"))
 }
@@ -136,7 +149,7 @@ fn flush(victim: &Victim) -> Result<()> {
 
 fn overwrite(victim: &Victim, note: &Note, image: &File, at: u64, length: u64) -> Result<()> {
     keep_bytes(victim, note, image, at, length)?;
-    let garbage = vec![0xa5; usize::try_from(length).unwrap_or(usize::MAX)];
+    let garbage = vec![GARBAGE; usize::try_from(length).unwrap_or(usize::MAX)];
     image.write_all_at(&garbage, at).map_err(victim.io("overwrite bytes"))
 }
 

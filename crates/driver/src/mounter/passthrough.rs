@@ -240,7 +240,8 @@ impl Passthrough {
         let mode = rustix::fs::FallocateFlags::from_bits(mode.cast_unsigned()).ok_or(Errno::OPNOTSUPP)?;
         let before = fstat(&*file)?;
         if !mode.contains(rustix::fs::FallocateFlags::PUNCH_HOLE) {
-            self.need_room(length.saturating_sub(blocks(&before) * 512))?;
+            let beyond = offset.saturating_add(length).saturating_sub(blocks(&before) * 512);
+            self.need_room(beyond.min(length))?;
         }
         rustix::fs::fallocate(&*file, mode, offset, length)?;
         self.accounts.changed(blocks(&before), blocks(&fstat(&*file)?));

@@ -4,9 +4,12 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
 
 use fuser::{Config, Session, SessionACL};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Resource, getppid, getrlimit, set_parent_process_death_signal, setrlimit};
 use rustix::stdio::{dup2_stdin, dup2_stdout};
@@ -18,6 +21,9 @@ use crate::mount::FUSE_TYPE;
 use crate::record::MounterRecord;
 use crate::state_dir::VolumeDir;
 use crate::store::write_record;
+
+const LOCK_ATTEMPTS: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// What the driver tells a mounter on its command line. The mountpoint itself is open on standard input; its path
 /// is for the record and for people.
@@ -40,8 +46,7 @@ pub fn run(mounter: &Mounter) -> Result<()> {
     }
     let lock = File::create(directory.mounter_lock())
         .map_err(Error::io(format_args!("open {}", directory.mounter_lock().display())))?;
-    flock(&lock, FlockOperation::NonBlockingLockExclusive)
-        .map_err(Error::io("lock the volume; another mounter serves it"))?;
+    take(&lock).map_err(Error::io("lock the volume; another mounter serves it"))?;
     let filesystem = Passthrough::open(&directory)?;
 
     let pid = i32::try_from(std::process::id()).map_err(|error| Error::Bug(error.to_string()))?;
@@ -91,6 +96,19 @@ pub fn run(mounter: &Mounter) -> Result<()> {
     }
     drop(lock);
     Ok(())
+}
+
+/// A predecessor that has nothing left to serve may need a moment to end, so there are several attempts.
+fn take(lock: &File) -> Result<(), Errno> {
+    let mut taken = flock(lock, FlockOperation::NonBlockingLockExclusive);
+    for _ in 0..LOCK_ATTEMPTS {
+        if taken != Err(Errno::WOULDBLOCK) {
+            break;
+        }
+        sleep(LOCK_PAUSE);
+        taken = flock(lock, FlockOperation::NonBlockingLockExclusive);
+    }
+    taken
 }
 
 /// Standard input pins the directory under the mount, standard output a pipe to the driver.

@@ -1,6 +1,6 @@
 //! Publishing: a bind mount of the staged volume, or of its device node, at each target.
 
-use super::{Node, expected_at_staging, expected_at_target, occupied};
+use super::{Node, expected_at_staging, expected_at_target, lets_go, occupied};
 use crate::error::{Error, Result};
 use crate::mount::{bind, table, unmount_all};
 use crate::paths::{Opened, Place, There};
@@ -53,7 +53,7 @@ impl Node {
     }
 
     pub(crate) fn unpublish(&self, id: &str, target: &Place) -> Result<()> {
-        let (_lock, _volume, mut record) = self.take(id)?;
+        let (_lock, volume, mut record) = self.take(id)?;
         let Some(published) = record.published.get_mut(target.path()) else {
             // Never published here, or unpublished already: nothing at this path is ours.
             return Ok(());
@@ -62,7 +62,7 @@ impl Node {
             published.done = false;
             self.write(id, &record)?;
         }
-        unmount_all(target, false)?;
+        unmount_all(target, lets_go(&volume))?;
         target.remove()?;
         record.published.remove(target.path());
         self.write(id, &record)

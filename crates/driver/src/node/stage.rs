@@ -1,6 +1,6 @@
 //! Staging: the device attached, the file system made if there is none, and mounted once for the whole node.
 
-use super::{Node, expected_at_staging, occupied};
+use super::{Node, expected_at_staging, lets_go, occupied};
 use crate::error::{Error, Result};
 use crate::filesystem::{Content, Filesystem, content};
 use crate::loops::LoopDevice;
@@ -113,6 +113,7 @@ impl Node {
             record.formatting = true;
             self.write(id, record)?;
         }
+        device.wait_until_free()?;
         wanted.make(&device.path())?;
         record.formatting = false;
         self.write(id, record)
@@ -164,7 +165,7 @@ impl Node {
         let table = table()?;
         match table.at(place.path()) {
             None => Ok(()),
-            Some(found) if expected.is(found) => unmount_all(place, false),
+            Some(found) if expected.is(found) => unmount_all(place, lets_go(volume)),
             Some(found) => Err(occupied(&volume.id, place.path(), found)),
         }
     }

@@ -73,7 +73,13 @@ impl controller_server::Controller for Driver {
     ) -> Answer<wire::DeleteVolumeResponse> {
         let id = required("volume_id", &request.get_ref().volume_id)?.to_owned();
         let controller = Arc::clone(&self.controller);
-        self.workers.run("deleting the volume", move || controller.delete(&id)).await?;
+        let assessor = Arc::clone(&self.assessor);
+        let work = move || {
+            controller.delete(&id)?;
+            assessor.checks.forget(&id);
+            Ok(())
+        };
+        self.workers.run("deleting the volume", work).await?;
         Ok(Response::new(wire::DeleteVolumeResponse {}))
     }
 

@@ -70,11 +70,13 @@ impl node_server::Node for Driver {
         let request = request.into_inner();
         let id = required("volume_id", &request.volume_id)?.to_owned();
         required("staging_target_path", &request.staging_target_path)?;
-        let node = Arc::clone(&self.node);
+        let (node, assessor) = (Arc::clone(&self.node), Arc::clone(&self.assessor));
         let work = move || {
             node.store.volume(&id)?;
             let place = node.roots.place("staging_target_path", &request.staging_target_path)?;
-            node.unstage(&id, &place)
+            node.unstage(&id, &place)?;
+            assessor.checks.forget(&id);
+            Ok(())
         };
         self.workers.run("unstaging the volume", work).await?;
         Ok(Response::new(wire::NodeUnstageVolumeResponse {}))

@@ -13,33 +13,42 @@ use crate::state_dir::{StateDir, is_id};
 #[derive(Debug)]
 pub(crate) struct Nodes {
     state: StateDir,
-    /// `None` when another process serves the node.
-    known: Option<Mutex<HashMap<String, NodeRecord>>>,
+    /// `None` when another process serves the node. A volume whose record is broken has `None` instead of one.
+    known: Option<Mutex<HashMap<String, Option<NodeRecord>>>>,
 }
 
 impl Nodes {
-    pub(crate) fn open(state: &StateDir, owned: bool, volumes: Vec<String>) -> Result<Self> {
+    pub(crate) fn open(state: &StateDir, owned: bool, volumes: Vec<String>) -> Self {
         let nodes = Self { state: state.clone(), known: None };
         if !owned {
-            return Ok(nodes);
+            return nodes;
         }
         let mut known = HashMap::new();
         for id in volumes {
-            if let Some(record) = nodes.load(&id)? {
-                known.insert(id, record);
+            match nodes.load(&id) {
+                Ok(Some(record)) => drop(known.insert(id, Some(record))),
+                Ok(None) => {}
+                // Not known to be idle, so nothing is done with it until somebody mends it; the others go on.
+                Err(error) => {
+                    tracing::error!(volume = id, %error, "a broken record keeps a volume from being used");
+                    known.insert(id, None);
+                }
             }
         }
-        Ok(Self { known: Some(Mutex::new(known)), ..nodes })
+        Self { known: Some(Mutex::new(known)), ..nodes }
     }
 
     /// Nothing was done with a volume that has no record.
     pub(crate) fn get(&self, id: &str) -> Result<NodeRecord> {
-        match &self.known {
-            Some(known) => {
-                Ok(known.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned().unwrap_or_default())
+        if let Some(known) = &self.known {
+            match known.lock().unwrap_or_else(PoisonError::into_inner).get(id) {
+                Some(Some(record)) => return Ok(record.clone()),
+                None => return Ok(NodeRecord::default()),
+                // Broken when it was read; perhaps it has been mended.
+                Some(None) => {}
             }
-            None => Ok(self.load(id)?.unwrap_or_default()),
         }
+        Ok(self.load(id)?.unwrap_or_default())
     }
 
     /// Writes a record down; one that says nothing is removed instead.
@@ -62,7 +71,7 @@ impl Nodes {
             if *record == NodeRecord::default() {
                 known.remove(id);
             } else {
-                known.insert(id.to_owned(), record.clone());
+                known.insert(id.to_owned(), Some(record.clone()));
             }
         }
         Ok(())

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use rustix::mount::{UnmountFlags, unmount};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 use volmedic_driver::StateDir;
 use volmedic_driver::fault::{Faults, Kind};
+use volmedic_host::mounts::Table;
 use volmedic_proto::csi as wire;
 use volmedic_proto::csi::controller_client::ControllerClient;
 use volmedic_proto::csi::node_client::NodeClient;
@@ -19,7 +21,7 @@ use volmedic_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume
 use super::roles::DRIVER;
 
 /// Longer than any single answer may take, with a hung volume and a slow machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Driver {
     folder: tempfile::TempDir,
@@ -40,8 +42,12 @@ impl Driver {
         driver
     }
 
-    pub(crate) fn restart(&mut self) {
+    /// The process was killed; waits until it is gone.
+    pub(crate) fn wait_for_the_end(&mut self) {
         self.process.wait().unwrap();
+    }
+
+    pub(crate) fn restart(&mut self) {
         self.process = start(&self.folder);
         self.wait_until_served();
     }
@@ -94,10 +100,25 @@ impl Driver {
     }
 }
 
+/// Ends the driver and, should a failed test have left any, takes its mounts and loop devices away.
 impl Drop for Driver {
     fn drop(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
+        let left: Vec<PathBuf> =
+            Table::read().unwrap().under(self.root()).map(|mount| mount.target().to_owned()).collect();
+        for place in left.iter().rev() {
+            unmount(place, UnmountFlags::DETACH).unwrap();
+        }
+        let state = self.folder.path().join("state").canonicalize().unwrap();
+        for entry in fs::read_dir("/sys/block").unwrap() {
+            let device = entry.unwrap();
+            let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+            if backing.starts_with(&*state.to_string_lossy()) {
+                let node = PathBuf::from("/dev").join(device.file_name());
+                Command::new("losetup").arg("--detach").arg(node).status().unwrap();
+            }
+        }
     }
 }
 
@@ -172,6 +193,11 @@ impl<'d> Volume<'d> {
 /// Leaves nothing: no mount, no loop device, no mounter.
 impl Drop for Volume<'_> {
     fn drop(&mut self) {
+        // Only a test that failed half way has left any.
+        let faults = self.driver.faults();
+        for fault in faults.active(Some(&self.id)).unwrap() {
+            let _ = faults.clear(fault, Some(&self.id));
+        }
         let unpublish = wire::NodeUnpublishVolumeRequest {
             volume_id: self.id.clone(),
             target_path: self.target.display().to_string(),

@@ -20,6 +20,9 @@ fn main() {
     volmedic_host::helper::run_if_asked();
     roles::run_if_asked();
     let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        volmedic_testkit::packages::ensure(&["btrfs-progs", "e2fsprogs", "mount", "xfsprogs"]).unwrap();
+    }
     let mut trials = Vec::new();
     for &kind in Kind::ALL {
         let run = move || {

@@ -40,6 +40,7 @@ fn killed() {
     let mut driver = Driver::start();
     let id = Volume::new(&driver, Kind::Ext4).id.clone();
     driver.faults().inject(Fault::DriverKilled, None).unwrap();
+    driver.wait_for_the_end();
     assert_eq!(info(&driver, LONG), Some(Err(Code::Unavailable)));
     driver.faults().clear(Fault::DriverKilled, None).unwrap();
     driver.restart();

@@ -32,7 +32,7 @@ fn drive(arguments: &[String]) -> ! {
         allowed_roots: vec![root.into()],
         total_bytes: None,
         max_volume_bytes: 1 << 40,
-        call_deadline: Duration::from_secs(60),
+        call_deadline: Duration::from_mins(1),
         program: std::env::current_exe().unwrap(),
         checks: Settings {
             deadline: Duration::from_secs(1),

@@ -12,7 +12,7 @@ use super::table::{self, Row};
 pub(crate) fn every_fault_on(kind: Kind) {
     let driver = Driver::start();
     let volume = Volume::new(&driver, kind);
-    settle(&driver, &volume, "before any fault", |row| *row == Row::healthy(kind));
+    settle(&driver, &volume, "before any fault", |row| *row == Row::healthy());
     for &fault in Fault::ALL.iter().filter(|fault| fault.kinds().contains(&kind)) {
         let faults = driver.faults();
         faults
@@ -23,7 +23,7 @@ pub(crate) fn every_fault_on(kind: Kind) {
             Some(expected) => settle(&driver, &volume, fault.name(), |row| *row == expected),
             None => after_a_while(&driver, &volume),
         };
-        assert_ne!(seen, Row::healthy(kind), "{fault} on {} goes unnoticed", kind.name());
+        assert_ne!(seen, Row::healthy(), "{fault} on {} goes unnoticed", kind.name());
         table::record(fault, kind, seen);
 
         faults
@@ -34,7 +34,7 @@ pub(crate) fn every_fault_on(kind: Kind) {
             volume.put_up();
         }
         let what = format!("after {fault} was cleared");
-        settle(&driver, &volume, &what, |row| *row == Row::healthy(kind));
+        settle(&driver, &volume, &what, |row| *row == Row::healthy());
     }
 }
 

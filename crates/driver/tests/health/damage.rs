@@ -25,10 +25,10 @@ pub(crate) const TESTS: &[Test] = &[
 
 /// Shorter gaps than the default make the runs more alike, which makes a false alarm more likely, not less.
 const QUICK: Schedule = Schedule {
-    every: Some(Duration::from_secs(3600)),
+    every: Some(Duration::from_hours(1)),
     runs: 3,
     gap: Duration::from_millis(200),
-    deadline: Duration::from_secs(60),
+    deadline: Duration::from_mins(1),
 };
 
 fn verdict(volume: &Volume, on: &Path, mounted: bool) -> Verdict {

@@ -13,6 +13,9 @@ mod volume;
 fn main() {
     volmedic_host::helper::run_if_asked();
     let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        volmedic_testkit::packages::ensure(&["btrfs-progs", "e2fsprogs", "mount", "xfsprogs"]).unwrap();
+    }
     let tests = [looks::TESTS, damage::TESTS].concat();
     let mut trials = Vec::new();
     for (name, kinds, test) in tests {

@@ -18,6 +18,9 @@ fn main() {
     volmedic_host::helper::run_if_asked();
     mounter::run_if_asked();
     let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        volmedic_testkit::packages::ensure(&["e2fsprogs", "mount"]).unwrap();
+    }
     let tests = [helpers::TESTS, limits::TESTS, mounts::TESTS].concat();
     let trials = tests
         .into_iter()

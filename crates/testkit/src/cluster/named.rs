@@ -105,30 +105,21 @@ pub fn up(name: &Name, options: Options) -> Result<Up> {
     home.furnish()?;
     record.write(&path)?;
     let kubeconfig = home.kubeconfig();
-    match options.launch(home, Lifetime::Detached) {
-        Ok(plane) => {
-            record.complete = true;
-            record.write(&path)?;
-            // The lock goes with it; the programs stay.
-            drop(plane);
-            Ok(Up { kubeconfig, already: false })
-        }
-        Err(error) => {
-            // The logs stay: the error names them.
-            remains::quiet(&path).with_context(|| format!("after this failure: {error:#}"))?;
-            Err(error)
-        }
-    }
+    let plane = options.launch(home, Lifetime::Detached)?;
+    record.complete = true;
+    record.write(&path)?;
+    // The lock goes with it; the programs stay.
+    drop(plane);
+    Ok(Up { kubeconfig, already: false })
 }
 
 /// Ends the cluster `name` and removes everything of it. `false` when there is none.
 pub fn down(name: &Name) -> Result<bool> {
     let path = base()?.join(&name.0);
-    if !path.exists() {
-        return Ok(false);
-    }
-    claim(&path)?.clear()?;
-    Ok(true)
+    let home = claim(&path)?;
+    let there = path.exists();
+    home.clear()?;
+    Ok(there)
 }
 
 /// How a cluster is, seen from outside.

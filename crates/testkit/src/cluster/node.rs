@@ -22,8 +22,9 @@ use crate::{NODE, cache, cgroups, packages, ports};
 pub const PACKAGES: [&str; 6] =
     ["busybox-static", "containerd", "containernetworking-plugins", "iproute2", "mount", "runc"];
 
-const RUNTIME_LIMIT: Duration = Duration::from_mins(1);
-const READY_LIMIT: Duration = Duration::from_mins(2);
+const RUNTIME_LIMIT: Duration = Duration::from_mins(2);
+/// Ten seconds after the kubelet starts, on an idle machine.
+const READY_LIMIT: Duration = Duration::from_mins(4);
 const TOOL_LIMIT: Duration = Duration::from_mins(1);
 /// The kernel's limit for the path of a unix socket, and what the longest of ours adds to the cluster's folder.
 const SOCKET_LIMIT: usize = 107;

@@ -99,7 +99,7 @@ impl Go {
         build.args(["build", "-v", "-trimpath", "-ldflags", &stamp(version), "-o", "kube", "."]);
         watch(build, BUILD_LIMIT, move |elapsed, lines| {
             let done = lines.seen.iter().filter(|line| packages.contains(line.as_str())).count();
-            let now = lines.seen.last().map_or("starting", String::as_str);
+            let now = lines.seen.last().map_or("nothing new to compile so far", String::as_str);
             format!("Kubernetes {version}: {done} of at most {total} packages compiled, {elapsed} s ({now})")
         })?;
         Ok(scratch.join("kube"))

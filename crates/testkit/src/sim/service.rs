@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use tonic::{Request, Response, Status};
 use volmedic_proto::csi::controller_server::Controller;
@@ -10,6 +11,9 @@ use volmedic_proto::csi::volume_health::VolumeHealthEntry;
 use volmedic_proto::csi::{self, controller_get_volume_response, list_volumes_response};
 
 use super::{Adverse, Behaviour};
+
+/// Volumes, each with what is wrong with it, and the token of the next page.
+type Page = (Vec<(String, Vec<Adverse>)>, String);
 
 #[derive(Debug, Clone)]
 pub(super) struct Service {
@@ -39,12 +43,8 @@ impl Service {
     }
 
     /// One page of ids and what is wrong with them, and the token of the next.
-    fn page(
-        &self,
-        max: i32,
-        token: &str,
-        only_adverse: bool,
-    ) -> Result<(Vec<(String, Vec<Adverse>)>, String), Status> {
+    fn page(&self, max: i32, token: &str, only_adverse: bool) -> Result<Page, Status> {
+        let asked = Instant::now();
         let max = usize::try_from(max).map_err(|_| Status::invalid_argument("max_entries is negative"))?;
         self.with(|behaviour| {
             let after = match (token, token.strip_prefix("after:")) {
@@ -59,6 +59,7 @@ impl Service {
                 wanted.by_ref().take(limit).map(|(id, adverse)| (id.clone(), adverse.clone())).collect();
             let more = wanted.next().is_some();
             let next = page.last().filter(|_| more).map(|(id, _)| format!("after:{id}")).unwrap_or_default();
+            behaviour.walked(token.is_empty(), next.is_empty(), asked);
             Ok((page, next))
         })
     }

@@ -26,6 +26,23 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A cluster that outlives commands, but not this test, even if it fails.
+struct Named(Name);
+
+impl Named {
+    fn new(prefix: &str) -> Self {
+        Self(format!("{prefix}-{}", std::process::id()).parse().expect("a name"))
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if let Err(error) = cluster::down(&self.0) {
+            let _ = writeln!(std::io::stderr(), "the cluster {} could not be ended: {error:#}", self.0);
+        }
+    }
+}
+
 /// A node takes root. Without it there is nothing to test, and that must not look like success unnoticed.
 fn root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -96,15 +113,16 @@ fn a_cluster_whose_parts_were_killed_is_replaced_and_then_ended_without_a_trace(
         return;
     }
     let before = Snapshot::take();
-    let name: Name = format!("test-{}", std::process::id()).parse().unwrap();
-    let first = cluster::up(&name, Options::default()).unwrap();
+    let named = Named::new("test");
+    let name = &named.0;
+    let first = cluster::up(name, Options::default()).unwrap();
     assert!(!first.already);
-    run_pod(&first.kubeconfig, Path::new(cluster::kubectl(&name).unwrap().get_program()));
-    assert!(cluster::up(&name, Options::default()).unwrap().already, "it runs, so nothing is to be done");
-    let refused = cluster::up(&name, Options::default().control_plane_only()).unwrap_err().to_string();
+    run_pod(&first.kubeconfig, Path::new(cluster::kubectl(name).unwrap().get_program()));
+    assert!(cluster::up(name, Options::default()).unwrap().already, "it runs, so nothing is to be done");
+    let refused = cluster::up(name, Options::default().control_plane_only()).unwrap_err().to_string();
     assert!(refused.contains("runs already, as v1.37.1 with a node"), "{refused}");
 
-    let status = cluster::status(&name).unwrap().unwrap();
+    let status = cluster::status(name).unwrap().unwrap();
     assert!(status.healthy(), "{status:?}");
     for (part, pid) in status.parts {
         if matches!(part, Part::Containerd | Part::Kubelet | Part::ApiServer) {
@@ -113,17 +131,17 @@ fn a_cluster_whose_parts_were_killed_is_replaced_and_then_ended_without_a_trace(
     }
     // The pod still runs, under a shim that nobody looks after.
     before.something_was_added(&["process", "mount", "control group", "link"]);
-    assert!(!cluster::status(&name).unwrap().unwrap().healthy());
+    assert!(!cluster::status(name).unwrap().unwrap().healthy());
 
-    assert!(!cluster::up(&name, Options::default()).unwrap().already);
-    assert!(cluster::status(&name).unwrap().unwrap().healthy());
-    let mut pods = cluster::kubectl(&name).unwrap();
+    assert!(!cluster::up(name, Options::default()).unwrap().already);
+    assert!(cluster::status(name).unwrap().unwrap().healthy());
+    let mut pods = cluster::kubectl(name).unwrap();
     assert_eq!(said(pods.args(["get", "pods", "-o", "name"])), "", "it is a new cluster");
-    assert!(!cluster::log(&name, Part::Kubelet, 5).unwrap().is_empty());
-    assert!(cluster::down(&name).unwrap());
+    assert!(!cluster::log(name, Part::Kubelet, 5).unwrap().is_empty());
+    assert!(cluster::down(name).unwrap());
     before.nothing_was_added();
-    assert!(!cluster::down(&name).unwrap(), "there is none any more");
-    assert!(cluster::status(&name).unwrap().is_none());
+    assert!(!cluster::down(name).unwrap(), "there is none any more");
+    assert!(cluster::status(name).unwrap().is_none());
 }
 
 #[test]
@@ -132,13 +150,14 @@ fn a_start_that_is_killed_at_any_moment_is_cleared_away() {
     if !root() {
         return;
     }
-    let name: Name = format!("killed-{}", std::process::id()).parse().unwrap();
+    let named = Named::new("killed");
+    let name = &named.0;
     for part in [Part::Etcd, Part::Containerd, Part::Kubelet] {
         let before = Snapshot::take();
         let mut command = Command::new(env!("CARGO_BIN_EXE_testkit-owner"));
         let mut starter = command.args(["up", &name.to_string()]).spawn().unwrap();
         let end = Instant::now() + Duration::from_mins(2);
-        while cluster::log(&name, part, 1).is_err() {
+        while cluster::log(name, part, 1).is_err() {
             assert!(Instant::now() < end, "{part} was never started");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -146,7 +165,7 @@ fn a_start_that_is_killed_at_any_moment_is_cleared_away() {
         starter.wait().unwrap();
         // Its programs may not have come that far; its addresses are there before any of them.
         before.something_was_added(&["address"]);
-        assert!(cluster::down(&name).unwrap());
+        assert!(cluster::down(name).unwrap());
         before.nothing_was_added();
     }
 }
@@ -202,7 +221,7 @@ fn run_pod(kubeconfig: &Path, program: &Path) {
         assert!(Instant::now() < end && why.contains("serviceaccount \"default\" not found"), "{why}");
         std::thread::sleep(Duration::from_millis(100));
     }
-    said(kubectl().args(["wait", "--for=condition=Ready", "pod/probe", "--timeout=60s"]));
+    said(kubectl().args(["wait", "--for=condition=Ready", "pod/probe", "--timeout=180s"]));
 }
 
 /// The standard output of a command that must succeed.
