@@ -52,13 +52,18 @@ impl Belief {
 impl Ledger {
     /// The worst that is believed of a subject. Among equals, what has lasted longest.
     ///
-    /// A volume that was well when its backend went out of sight is not known to be well any more.
+    /// A volume that was well when its backend went out of sight is not known to be well any more. And the cluster sees
+    /// only what is wrong: that a node is up says nothing about the volumes used there.
     pub fn headline(&self, subject: &Subject) -> Headline {
         let backend = match subject {
             Subject::Volume(volume) => self.beliefs(&Subject::Backend(volume.driver.clone())),
             Subject::Backend(_) => Vec::new(),
         };
-        let views = self.beliefs(subject).into_iter().map(|(vantage, belief)| {
+        let speaks = |vantage: &Vantage, belief: &Belief| {
+            *vantage != Vantage::Cluster || belief.health() != Health::Healthy
+        };
+        let views = self.beliefs(subject).into_iter().filter(|(vantage, belief)| speaks(vantage, belief));
+        let views = views.map(|(vantage, belief)| {
             let blind = backend.iter().find(|(other, _)| *other == vantage).and_then(|(_, b)| b.blind_since);
             let held = belief.conditions.first();
             let (health, since) = match (belief.health(), blind) {
@@ -152,5 +157,27 @@ mod tests {
         let failed = Sight::not_seen(WhyKind::Failed, "");
         ledger.record(at(0), &Subject::volume(DRIVER, "a"), &Vantage::Controller, failed);
         assert_eq!(ledger.tally(DRIVER), Tally { unknown: 1, ..Tally::default() });
+    }
+
+    #[test]
+    fn a_node_that_is_up_says_nothing_about_its_volumes() {
+        let mut ledger = Ledger::new(Policy::default());
+        let volume = Subject::volume(DRIVER, "v");
+        let mut check = |minute, vantage: &Vantage, sight, expected| {
+            ledger.record(at(minute), &volume, vantage, sight);
+            let mut tally = Tally::default();
+            tally.add(expected, 1);
+            assert_eq!(
+                (ledger.headline(&volume).health, ledger.tally(DRIVER)),
+                (expected, tally),
+                "at {minute}"
+            );
+        };
+        let down = Health::Adverse(Status::Inaccessible);
+        check(0, &Vantage::Cluster, Sight::Healthy, Health::Unknown);
+        check(1, &Vantage::Cluster, adverse(Status::Inaccessible, "NodeDown"), down);
+        check(2, &Vantage::Controller, Sight::Healthy, down);
+        check(3, &Vantage::Cluster, Sight::Healthy, Health::Healthy);
+        check(4, &Vantage::Controller, adverse(Status::Degraded, "X"), Health::Adverse(Status::Degraded));
     }
 }

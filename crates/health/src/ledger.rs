@@ -190,7 +190,9 @@ impl Ledger {
 
     /// Whether anything wrong is believed of a subject from a vantage. Quicker than asking for the belief.
     pub fn is_adverse(&self, subject: &Subject, vantage: &Vantage) -> bool {
-        let (Some(index), Some(line)) = (self.vantages.find(vantage), self.line(subject)) else { return false };
+        let (Some(index), Some(line)) = (self.vantages.find(vantage), self.line(subject)) else {
+            return false;
+        };
         line.notes().any(|(i, note)| i == index && note.is_adverse())
     }
 
@@ -198,8 +200,9 @@ impl Ledger {
     pub(crate) fn at_a_glance(&self, driver: &str) -> impl Iterator<Item = (&Arc<str>, Option<Health>)> {
         let shelf = self.drivers.get(driver);
         let blind = shelf.map_or(0, |shelf| shelf.backend.blind_bits());
+        let mute = self.vantages.find(&Vantage::Cluster).map_or(0, line::bit);
         let lines = shelf.into_iter().flat_map(|shelf| &shelf.volumes);
-        lines.map(move |(handle, line)| (handle, line.health_at_a_glance(blind)))
+        lines.map(move |(handle, line)| (handle, line.health_at_a_glance(blind, mute)))
     }
 
     fn line(&self, subject: &Subject) -> Option<&Line> {

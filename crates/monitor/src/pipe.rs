@@ -90,11 +90,17 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
                     let all: HashSet<Arc<str>> = handles.into_iter().collect();
                     let gone: Vec<Arc<str>> =
                         self.roster.keys().filter(|&h| !all.contains(h)).cloned().collect();
-                    gone.iter().for_each(|handle| self.removed(handle, now));
-                    all.into_iter().for_each(|handle| self.added(handle, now));
+                    for handle in &gone {
+                        self.removed(handle, now);
+                    }
+                    for handle in all {
+                        self.added(handle, now);
+                    }
                     // Who was told may have changed with all the rest.
                     let told: Vec<Arc<str>> = self.audience.keys().cloned().collect();
-                    told.iter().for_each(|handle| self.tell_newcomers(handle, now));
+                    for handle in &told {
+                        self.tell_newcomers(handle, now);
+                    }
                 }
             }
         }
@@ -224,6 +230,11 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         let subject = self.subject(handle);
         let news = read(&self.board).record(now.day, &subject, vantage, sight);
         self.tell_all(news);
+        // Of a volume that comes in no arrival, or left meanwhile, nobody else will ever say that it is gone.
+        if !self.roster.contains_key(handle) && !self.is_in_trouble(&subject) {
+            let closed = read(&self.board).forget(now.day, &subject);
+            self.tell_all(closed);
+        }
     }
 
     /// What is due by time alone.
@@ -232,20 +243,37 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         self.tell_all(due);
     }
 
-    /// After a restart, what was told of volumes that are no longer there is closed.
+    /// Nobody looks from there any more: what was told from there before a restart is closed.
+    pub fn forget_vantage(&mut self, vantage: &Vantage, now: Now) {
+        let closed = read(&self.board).forget_vantage(now.day, vantage);
+        self.tell_all(closed);
+    }
+
+    /// Before a restart, this object was told of what is wrong with a volume.
+    pub fn recall_audience(&mut self, handle: &str, told: ObjectRef) {
+        let Subject::Volume(volume) = self.subject(handle) else { return };
+        if self.is_in_trouble(&Subject::Volume(volume.clone())) {
+            self.audience.entry(volume.handle).or_default().push(told);
+        }
+    }
+
+    /// After a restart, what was told of volumes that are no longer there is closed, and who began to use the others
+    /// meanwhile is told.
     pub fn close_strangers(&mut self, now: Now) {
-        let strangers: Vec<Subject> = read(&self.board)
-            .subjects()
-            .filter(|subject| match subject {
-                Subject::Volume(volume) => {
-                    volume.driver == self.driver && !self.roster.contains_key(&volume.handle)
-                }
-                Subject::Backend(_) => false,
-            })
-            .collect();
-        for subject in strangers {
-            let closed = read(&self.board).forget(now.day, &subject);
-            self.tell_all(closed);
+        let subjects: Vec<Subject> = read(&self.board).subjects().collect();
+        for subject in subjects {
+            let Subject::Volume(volume) = &subject else { continue };
+            let known = self.roster.contains_key(&volume.handle)
+                || self.inventory.is_only_observed(&volume.handle)
+                || volume.driver != self.driver;
+            if !known {
+                let closed = read(&self.board).forget(now.day, &subject);
+                self.tell_all(closed);
+            } else if self.inventory.is_only_observed(&volume.handle) {
+                self.audience.insert(volume.handle.clone(), self.inventory.about(&volume.handle));
+            } else {
+                self.tell_newcomers(&volume.handle.clone(), now);
+            }
         }
     }
 

@@ -15,6 +15,11 @@ pub trait Inventory: Send + Sync + 'static {
     fn changed(&self) -> impl Future<Output = ()> + Send;
     /// The objects that a volume's news are told on.
     fn about(&self, handle: &str) -> Vec<ObjectRef>;
+    /// Whether this is a volume that comes in no arrival and is never looked at: whoever observes it says when what
+    /// they observed is over.
+    fn is_only_observed(&self, _handle: &str) -> bool {
+        false
+    }
 }
 
 /// How the inventory changed.

@@ -11,11 +11,12 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, mpsc};
 use volmedic_api::{Kind, ObjectRef};
 use volmedic_health::{
-    Change, Condition, Ledger, Policy, Reason, Sight, Status, Subject, Transition, Vantage, Why, WhyKind,
+    Change, Condition, Held, Ledger, Memo, Policy, Reason, Sight, Status, Subject, Transition, Vantage, Why,
+    WhyKind,
 };
 use volmedic_monitor::{
-    Absent, Arrival, Inventory, ListEnd, Listed, Now, Observation, Outlet, Pipe, Probe, Seen, Settings, Way,
-    read, run,
+    Absent, Arrival, Inventory, ListEnd, Listed, Now, Observation, Outlet, Pace, Pipe, Probe, Seen, Settings,
+    Way, read, run,
 };
 
 const DRIVER: &str = "disk.example.net";
@@ -49,6 +50,10 @@ impl Inventory for Volumes {
 
     fn about(&self, handle: &str) -> Vec<ObjectRef> {
         [claim(handle)].into_iter().chain(self.joined.lock().unwrap().iter().cloned()).collect()
+    }
+
+    fn is_only_observed(&self, handle: &str) -> bool {
+        handle.starts_with("inline:")
     }
 }
 
@@ -340,4 +345,56 @@ async fn a_list_runs_once_an_interval_and_not_while_one_runs() {
     let stage = start(Way::List { absent: Absent::Unlisted, looks: false }, 3);
     minutes(51).await;
     assert_eq!(stage.script.lists.load(Ordering::Relaxed), 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_only_observed_leaves_nothing_behind_when_it_is_over() {
+    let stage = start(Way::Nothing, 1);
+    let down = || Sight::adverse([Condition::new(Status::Inaccessible, Reason::new("NodeDown"), "")]);
+    let sight = |handle: &str, sight| Observation { handle: handle.into(), vantage: Vantage::Cluster, sight };
+    for handle in ["v0", "inline:shop/web", "left"] {
+        stage.observe.send(sight(handle, down())).await.unwrap();
+        stage.observe.send(sight(handle, Sight::Healthy)).await.unwrap();
+    }
+    minutes(1).await;
+    assert_eq!(stage.told.take().len(), 6);
+    let known: Vec<Subject> = read(&stage.board).subjects().collect();
+    assert_eq!(known, [Subject::volume(DRIVER, "v0")], "the others would pile up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_only_who_does_not_know_yet_is_told() {
+    let (told, inventory) = (Told::default(), Arc::new(Volumes::default()));
+    *inventory.joined.lock().unwrap() = vec![claim("newcomer")];
+    let board: volmedic_monitor::Board = Arc::new(Mutex::new(Ledger::new(Policy::default())));
+    let now = Now { day: Timestamp::UNIX_EPOCH, clock: std::time::Instant::now() };
+    for handle in ["ill", "gone", "inline:shop/web"] {
+        let condition = Condition::new(Status::Degraded, Reason::new("SlowIO"), "");
+        read(&board).recall(Memo {
+            subject: Subject::volume(DRIVER, handle),
+            vantage: Vantage::Controller,
+            told: vec![Held { condition, since: now.day }],
+            told_at: now.day,
+            blind_since: None,
+            flapping_since: None,
+        });
+    }
+    let pace = Pace::new(Duration::from_mins(1), 1);
+    let mut pipe = Pipe::new(DRIVER.into(), inventory.clone(), told.clone(), board.clone(), pace, now);
+    for handle in ["ill", "well"] {
+        pipe.recall_audience(handle, claim(handle));
+    }
+    pipe.arrivals(vec![Arrival::Added("ill".into()), Arrival::Added("well".into())], now);
+    pipe.close_strangers(now);
+    let newcomer = r#"ill: appeared Degraded/SlowIO on ["claim shop/claim-newcomer"]"#;
+    let both = r#"["claim shop/claim-gone", "claim shop/claim-newcomer"]"#;
+    let closed = format!("gone: cleared Degraded/SlowIO LeftInventory on {both}");
+    assert_eq!(told.take(), [closed.as_str(), newcomer]);
+    pipe.arrivals(vec![Arrival::AudienceChanged("ill".into()), Arrival::AudienceChanged("well".into())], now);
+    assert_eq!(told.take(), Vec::<String>::new(), "everybody knows");
+
+    pipe.forget_vantage(&Vantage::Controller, now);
+    let closed = told.take();
+    assert_eq!(closed.len(), 2, "{closed:?}");
+    assert!(closed.iter().all(|line| line.contains("cleared Degraded/SlowIO VantageGone")), "{closed:?}");
 }

@@ -1,17 +1,18 @@
 //! Asks a CSI controller plugin, in whichever of its ways it can be asked.
 
+use std::future::{Future, ready};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::Instant;
 use volmedic_csi::dialect::{self, ControllerChoice, ControllerProbe};
-use volmedic_csi::{Driver, Limits, Pager, PassEnd, Secrets, Session, State};
+use volmedic_csi::{Driver, Limits, ListedVolume, Pager, PassEnd, Secrets, Session, State, VolumeHealth};
 use volmedic_health::{Sight, Why};
 
 use crate::sights::{self, Answer};
 
-/// A driver that answered within this time before a late answer is alive: the volume is what hangs.
+/// A driver that answered another question within this time is alive: the volume is what hangs.
 const ALIVE_FOR: Duration = Duration::from_secs(5);
 
 /// How the driver can be asked right now.
@@ -28,6 +29,48 @@ pub struct Listed {
     pub sight: Sight,
     /// The volume came before in this pass.
     pub again: bool,
+}
+
+/// Gets the entries of a list.
+pub trait Visit: Send {
+    /// One more entry.
+    fn entry(&mut self, listed: Listed);
+
+    /// Called every so often, and at the end. The list goes on when this returns.
+    fn breathe(&mut self) -> impl Future<Output = ()> + Send {
+        ready(())
+    }
+}
+
+impl<F: FnMut(Listed) + Send> Visit for F {
+    fn entry(&mut self, listed: Listed) {
+        self(listed);
+    }
+}
+
+/// Turns what the driver listed into what was seen.
+struct Judge<V>(V);
+
+impl<V: Visit> volmedic_csi::Visit<VolumeHealth> for Judge<V> {
+    fn entry(&mut self, volmedic_csi::Listed { entry, again }: volmedic_csi::Listed<VolumeHealth>) {
+        let sight = sights::of_health(&entry);
+        self.0.entry(Listed { handle: entry.volume_id, sight, again });
+    }
+
+    fn breathe(&mut self) -> impl Future<Output = ()> + Send {
+        self.0.breathe()
+    }
+}
+
+impl<V: Visit> volmedic_csi::Visit<ListedVolume> for Judge<V> {
+    fn entry(&mut self, volmedic_csi::Listed { entry, again }: volmedic_csi::Listed<ListedVolume>) {
+        let sight = sights::of_volume(&entry);
+        self.0.entry(Listed { handle: entry.volume_id, sight, again });
+    }
+
+    fn breathe(&mut self) -> impl Future<Output = ()> + Send {
+        self.0.breathe()
+    }
 }
 
 /// How a list ended; without details where the driver was not even there.
@@ -74,27 +117,15 @@ impl Controller {
     }
 
     /// Walks the list that [`way`](Self::way) names and hands over each entry as it comes.
-    pub async fn list(&self, mut visit: impl FnMut(Listed)) -> Passed {
+    pub async fn list(&self, visit: impl Visit) -> Passed {
         let session = match self.driver.session() {
             Ok(session) => session,
             Err(error) => return Passed::Gone(sights::why(&error)),
         };
         let mut pager = self.pager.lock().await;
         let end = match dialect::controller(session.features()).probe {
-            ControllerProbe::ListHealth => {
-                let visit = |listed: volmedic_csi::Listed<volmedic_csi::VolumeHealth>| {
-                    let sight = sights::of_health(&listed.entry);
-                    visit(Listed { handle: listed.entry.volume_id, sight, again: listed.again });
-                };
-                pager.list_health(&session, &self.secrets, visit).await
-            }
-            _ => {
-                let visit = |listed: volmedic_csi::Listed<volmedic_csi::ListedVolume>| {
-                    let sight = sights::of_volume(&listed.entry);
-                    visit(Listed { handle: listed.entry.volume_id, sight, again: listed.again });
-                };
-                pager.list_volumes(&session, visit).await
-            }
+            ControllerProbe::ListHealth => pager.list_health(&session, &self.secrets, Judge(visit)).await,
+            _ => pager.list_volumes(&session, Judge(visit)).await,
         };
         Passed::Walked(Box::new(end))
     }
@@ -127,9 +158,12 @@ impl Controller {
         }
     }
 
-    /// Whether the driver answers anything at all. If another question was answered meanwhile, it does.
+    /// Whether the driver answers anything at all. If another question was answered just now, it does.
+    ///
+    /// An answer from the first half of the wait proves nothing: the driver may have frozen right after it, and then
+    /// every volume would look hung.
     async fn is_alive(&self, session: &Session, since: Instant) -> bool {
-        let recent = |at: Instant| at >= since || at.elapsed() < ALIVE_FOR;
+        let recent = |at: Instant| at.elapsed() < ALIVE_FOR.min(since.elapsed() / 2);
         if self.last_answer.lock().is_ok_and(|last| last.is_some_and(recent)) {
             return true;
         }

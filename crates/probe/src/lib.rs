@@ -3,5 +3,5 @@
 mod controller;
 mod sights;
 
-pub use controller::{Controller, Listed, Passed, Way};
+pub use controller::{Controller, Listed, Passed, Visit, Way};
 pub use sights::{Answer, answer, broken, why};

@@ -41,8 +41,12 @@ async fn stage(capabilities: &[i32]) -> Stage {
 /// What a list says, one word a volume.
 async fn list(stage: &Stage) -> (Vec<String>, bool) {
     let mut seen = Vec::new();
-    let passed =
-        stage.probe.list(|listed| seen.push(format!("{} {}", listed.handle, short(&listed.sight)))).await;
+    let passed = stage
+        .probe
+        .list(|listed: volmedic_probe::Listed| {
+            seen.push(format!("{} {}", listed.handle, short(&listed.sight)));
+        })
+        .await;
     seen.sort();
     (seen, matches!(passed, Passed::Walked(end) if end.complete()))
 }
@@ -114,7 +118,7 @@ async fn a_hung_volume_is_told_apart_from_a_hung_driver() {
     stage.sim.behaviour().hung.push("v1".into());
     assert_eq!(look(&stage, "v1").await, format!("not seen: {}", WhyKind::TimedOut));
     // A driver that answers nothing at all is what hangs, not this volume.
-    stage.sim.behaviour().delay = Duration::from_secs(60);
+    stage.sim.behaviour().delay = Duration::from_mins(1);
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(look(&stage, "v2").await, "driver gone");
 }

@@ -42,6 +42,8 @@ pub struct Recalled {
     /// Claims whose stored status is not what was told, with what was: for
     /// [`Reporter::restate`](crate::Reporter::restate).
     pub stale: Vec<(ObjectRef, Vec<Held>)>,
+    /// Claims on which something was told of their volume. Who else uses the volume was not told yet.
+    pub told_on: Vec<(ObjectRef, Volume)>,
 }
 
 #[derive(Debug, Error)]

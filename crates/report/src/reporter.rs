@@ -204,6 +204,12 @@ impl Courier for Post {
         }
     }
 
+    fn forbidden(&self, outlet: Outlet) {
+        if let (Outlet::Status, Some(statuses)) = (outlet, &self.statuses) {
+            statuses.forbidden();
+        }
+    }
+
     async fn send(&self, job: &Errand, gate: &Gate) -> Outcome {
         let sent = match (&job.what, &self.statuses) {
             (What::Event(event), _) => self.events.send(event, gate).await,

@@ -90,6 +90,9 @@ pub(crate) trait Courier: Send + Sync + 'static {
     /// The server was away and is back; it may be another one, or set up otherwise.
     fn reconnected(&self);
 
+    /// The server does not let us write there, and not only for a moment.
+    fn forbidden(&self, outlet: Outlet);
+
     fn send(&self, job: &Self::Job, gate: &Gate) -> impl Future<Output = Outcome> + Send;
 }
 

@@ -131,6 +131,11 @@ impl Statuses {
         }
     }
 
+    /// It stays forbidden to write.
+    pub(crate) fn forbidden(&self) {
+        self.note(Support::Forbidden);
+    }
+
     pub(crate) fn support(&self) -> watch::Receiver<Support> {
         self.support.subscribe()
     }
@@ -153,10 +158,6 @@ impl Statuses {
             Ok(verdict) => Ok(verdict),
             // Not ours any more: deleted, or another claim of the same name.
             Err(Failure::Conflict) => Err(Failure::Gone),
-            Err(Failure::Forbidden(why)) => {
-                self.note(Support::Forbidden);
-                Err(Failure::Forbidden(why))
-            }
             Err(failure) => Err(failure),
         }
     }

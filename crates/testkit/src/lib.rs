@@ -10,6 +10,7 @@ pub mod kubernetes;
 pub mod objects;
 pub mod packages;
 pub mod part;
+pub mod sidecars;
 #[cfg(feature = "sim")]
 pub mod sim;
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::logging::Logging;
-use crate::{controller, driver, fault, mounter};
+use crate::{conformance, controller, driver, fault, mounter};
 
 /// Watches the health of Kubernetes volumes and heals them.
 #[derive(Debug, Parser)]
@@ -21,7 +21,9 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Role {
-    Controller(controller::Args),
+    /// Judge how a CSI driver, any CSI driver, tells the health of volumes.
+    Conformance(conformance::Args),
+    Controller(Box<controller::Args>),
     /// Serve the reference CSI driver: volumes on loop devices or in userspace, health in both dialects.
     Driver(driver::Args),
     /// Hurt volumes of the reference driver in real ways, and undo it.
@@ -41,7 +43,8 @@ impl Role {
 pub(crate) fn run(cli: Cli) -> ExitCode {
     cli.logging.start(cli.role.verbosity());
     let outcome = match cli.role {
-        Role::Controller(args) => controller::run(args),
+        Role::Conformance(args) => conformance::run(args),
+        Role::Controller(args) => controller::run(*args),
         Role::Driver(args) => driver::run(args),
         Role::Fault(args) => fault::run(args),
         Role::Mounter(args) => mounter::run(args),

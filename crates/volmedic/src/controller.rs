@@ -5,8 +5,10 @@ mod nodes;
 mod ports;
 mod view;
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -16,6 +18,7 @@ use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
+use volmedic_api::ObjectRef;
 use volmedic_csi::{AddressError, Limits, Protocol, Settings};
 use volmedic_health::{Ledger, Policy, Vantage, Volume};
 use volmedic_inventory::Inventory;
@@ -23,8 +26,8 @@ use volmedic_lease::{Candidate, State};
 use volmedic_monitor::{Board, Now, Pipe, Way, read};
 use volmedic_report::{Recall, Reporter};
 
-pub(crate) use args::Args;
 use args::Config;
+pub(crate) use args::{Args, with_two_dashes};
 use nodes::NodeWatcher;
 use ports::{Driver, Outlet, Volumes};
 
@@ -95,6 +98,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
             let candidate = candidate.clone();
             move || candidate.healthy(Instant::now()).map_err(|error| error.to_string())
         }));
+        // To stand by is all that a replica has to do before it leads; a rollout need not wait for more.
+        health.set_ready(Box::new(|| Ok(())));
         tokio::select! {
             state = candidate.elected() => if state != State::Leading { bail!("the lease was lost before it was held") },
             () = signals.next() => return release(Some(candidate), health).await,
@@ -242,7 +247,6 @@ impl Leading {
         if let Some(grace) = config.node_grace {
             let watcher = NodeWatcher {
                 inventory: inventory.clone(),
-                volumes: volumes.clone(),
                 board: board.clone(),
                 grace: SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX),
                 woken: nodes_woken,
@@ -266,7 +270,14 @@ impl Leading {
         };
         let outlet = Outlet { reporter: reporter.clone(), board: board.clone() };
         let pace = settings.pace(&Way::Nothing);
-        let pipe = Pipe::new(name.clone(), volumes.clone(), outlet, board, pace, clock());
+        let mut pipe = Pipe::new(name.clone(), volumes.clone(), outlet, board, pace, clock());
+        for (claim, volume) in recalled.told_on {
+            pipe.recall_audience(&volume.handle, claim);
+        }
+        if config.node_grace.is_none() {
+            // Told by a run that watched nodes; this one would never see them come back.
+            pipe.forget_vantage(&Vantage::Cluster, clock());
+        }
         tracing::info!(driver = &*name, volumes = inventory.volumes().len(), "watching");
         let mut ended = Ended::Signal;
         let stop = async { ended = ending.await };
@@ -289,6 +300,35 @@ fn clock() -> Now {
     Now { day: Timestamp::now(), clock: tokio::time::Instant::now().into_std() }
 }
 
+/// Which volume a claim is bound to. Needed for a moment only, but for all claims there are: so it keeps a number for
+/// each claim instead of its names, and looks again before it answers.
+struct Bound {
+    hasher: RandomState,
+    handles: HashMap<u64, Arc<str>>,
+}
+
+impl Bound {
+    fn new(inventory: &Inventory) -> Self {
+        let hasher = RandomState::new();
+        let volumes = inventory.volumes();
+        let mut all = Vec::with_capacity(volumes.len());
+        volumes.for_each(|handle| all.push(handle.clone()));
+        let mut handles = HashMap::with_capacity(all.len());
+        for handle in all {
+            for bound in volumes.claims(&handle) {
+                handles.insert(hasher.hash_one(&bound.claim), handle.clone());
+            }
+        }
+        Self { hasher, handles }
+    }
+
+    fn volume(&self, inventory: &Inventory, driver: &Arc<str>, claim: &ObjectRef) -> Option<Volume> {
+        let handle = self.handles.get(&self.hasher.hash_one(claim))?;
+        let is_bound = inventory.volumes().claims(handle).iter().any(|bound| bound.claim == *claim);
+        is_bound.then(|| Volume { driver: driver.clone(), handle: handle.clone() })
+    }
+}
+
 /// What was told before. Tried for as long as it takes: to begin without it would tell everything again.
 async fn recall(
     client: &Client,
@@ -297,14 +337,7 @@ async fn recall(
     report: &volmedic_report::Options,
 ) -> anyhow::Result<volmedic_report::Recalled> {
     inventory.ready().await;
-    let mut bound = std::collections::HashMap::new();
-    let mut handles = Vec::new();
-    inventory.volumes().for_each(|handle| handles.push(handle.clone()));
-    for handle in handles {
-        for claim in inventory.volumes().claims(&handle) {
-            bound.insert(claim.claim, Volume { driver: driver.clone(), handle: handle.clone() });
-        }
-    }
+    let bound = Bound::new(inventory);
     let recall = Recall {
         component: report.voice.component.clone(),
         field_manager: report.field_manager.clone(),
@@ -314,7 +347,7 @@ async fn recall(
     loop {
         let read = recall.read(
             client,
-            |claim| bound.get(claim).cloned(),
+            |claim| bound.volume(inventory, driver, claim),
             |subject, vantage| {
                 subject.driver() == driver && matches!(vantage, Vantage::Controller | Vantage::Cluster)
             },

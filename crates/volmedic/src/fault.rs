@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use volmedic_driver::StateDir;
@@ -62,7 +62,7 @@ pub(crate) fn run(args: Args) -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn faults(state: &PathBuf) -> Result<Faults, Box<dyn Error>> {
+fn faults(state: &Path) -> Result<Faults, Box<dyn Error>> {
     let root = state
         .canonicalize()
         .map_err(|error| format!("the state directory {} cannot be found: {error}", state.display()))?;

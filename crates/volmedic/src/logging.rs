@@ -4,6 +4,10 @@ use std::io;
 
 use clap::{Args, ValueEnum};
 use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Logging")]
@@ -22,6 +26,17 @@ enum Format {
     Json,
 }
 
+/// Libraries that print whole answers, which may be megabytes or hold what is not for the log, may only name errors;
+/// the others stay quiet below warnings unless everything is asked for.
+fn filter(level: Level) -> Targets {
+    let others = if level == Level::TRACE { level } else { level.min(Level::WARN) };
+    let quiet = volmedic_inventory::LOUD_TARGETS.iter().chain(&["tonic", "h2"]);
+    Targets::new()
+        .with_default(others)
+        .with_target("volmedic", level)
+        .with_targets(quiet.map(|target| (*target, Level::ERROR)))
+}
+
 impl Logging {
     /// `verbosity` is the number that sidecars written in Go take; it can only make the log longer.
     pub(crate) fn start(&self, verbosity: Option<u8>) {
@@ -30,10 +45,11 @@ impl Logging {
             Some(5..=7) => self.log_level.max(Level::DEBUG),
             _ => self.log_level,
         };
-        let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
-        match self.log_format {
-            Format::Text => builder.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).init(),
-            Format::Json => builder.json().init(),
-        }
+        let lines = fmt::layer().with_writer(io::stderr);
+        let lines = match self.log_format {
+            Format::Text => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).boxed(),
+            Format::Json => lines.json().boxed(),
+        };
+        tracing_subscriber::registry().with(filter(level).and_then(lines)).init();
     }
 }

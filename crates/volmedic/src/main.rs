@@ -1,6 +1,7 @@
 //! The binary: arguments, roles, wiring, exit codes. Each role has a file of its own.
 
 mod app;
+mod conformance;
 mod controller;
 mod driver;
 mod fault;
@@ -16,5 +17,6 @@ use clap::Parser;
 fn main() -> ExitCode {
     // This program is also its own helper; then nothing below runs.
     volmedic_host::helper::run_if_asked();
-    app::run(app::Cli::parse())
+    let words = controller::with_two_dashes(std::env::args_os().collect());
+    app::run(app::Cli::parse_from(words))
 }

@@ -24,6 +24,7 @@ const ROOMS: &[Room] = &[
     Room { name: "volmedic-host", may_use: &[], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-lease", may_use: &[], tests_may_use: &[TESTKIT] },
     // What is built on one of them.
+    Room { name: "volmedic-conformance", may_use: &["volmedic-proto"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-csi", may_use: &["volmedic-proto"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-api", may_use: &["volmedic-health"], tests_may_use: NEIGHBOURS },
     // Siblings: none may import another; they meet in the binary.
@@ -41,7 +42,7 @@ const ROOMS: &[Room] = &[
         may_use: &[
             "volmedic-health", "volmedic-proto", "volmedic-csi", "volmedic-api", "volmedic-inventory", "volmedic-probe",
             "volmedic-report", "volmedic-monitor", "volmedic-heal", "volmedic-hub", "volmedic-driver", "volmedic-view",
-            "volmedic-host", "volmedic-lease",
+            "volmedic-host", "volmedic-lease", "volmedic-conformance",
         ],
         tests_may_use: &[TESTKIT],
     },

@@ -166,7 +166,7 @@ async fn a_volume_listed_again_is_marked() {
     let mut pager = Pager::new(limits());
     let end = pager
         .list_volumes(&session, |listed: Listed<ListedVolume>| {
-            marks.push((listed.entry.volume_id, listed.again))
+            marks.push((listed.entry.volume_id, listed.again));
         })
         .await;
     assert_eq!(marks, [("a".into(), false), ("b".into(), false), ("a".into(), true)]);

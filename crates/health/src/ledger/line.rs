@@ -27,7 +27,7 @@ impl Default for Line {
     }
 }
 
-fn bit(index: Index) -> u64 {
+pub(super) fn bit(index: Index) -> u64 {
     if index < BITS { 1 << index } else { 0 }
 }
 
@@ -48,10 +48,11 @@ impl Line {
         matches!(self, Self::Quiet(0))
     }
 
-    /// The health of a subject without notes, given from which vantages its backend cannot be seen.
-    pub(super) fn health_at_a_glance(&self, blind: u64) -> Option<Health> {
+    /// The health of a subject without notes, given from which vantages its backend cannot be seen, and from which
+    /// nothing good is ever seen.
+    pub(super) fn health_at_a_glance(&self, blind: u64, mute: u64) -> Option<Health> {
         match *self {
-            Self::Quiet(seen) if seen == 0 || seen & blind != 0 => Some(Health::Unknown),
+            Self::Quiet(seen) if seen & !mute == 0 || seen & blind != 0 => Some(Health::Unknown),
             Self::Quiet(_) => Some(Health::Healthy),
             Self::Noted(_) => None,
         }

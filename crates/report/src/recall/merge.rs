@@ -83,8 +83,11 @@ impl Evidence {
             memo.told.sort_by(|a, b| rank(&a.condition).cmp(&rank(&b.condition)));
         }
         let stale = stale(&memos, &claims, &stored);
+        let mut told_on = claims;
+        told_on.extend(stored.iter().map(|(claim, (volume, _))| (claim.clone(), volume.clone())));
         let stored = stored.into_values().map(|(_, stored)| stored).collect();
-        Recalled { memos: memos.into_values().collect(), stored, stale }
+        let told_on = told_on.into_iter().collect();
+        Recalled { memos: memos.into_values().collect(), stored, stale, told_on }
     }
 }
 

@@ -38,6 +38,7 @@ struct Post {
     flying: Mutex<(usize, usize)>,
     per_object: Mutex<BTreeMap<Arc<str>, usize>>,
     reconnected: Mutex<u32>,
+    forbidden: Mutex<u32>,
 }
 
 impl Courier for Post {
@@ -53,6 +54,10 @@ impl Courier for Post {
 
     fn reconnected(&self) {
         *lock(&self.reconnected) += 1;
+    }
+
+    fn forbidden(&self, _: Outlet) {
+        *lock(&self.forbidden) += 1;
     }
 
     async fn send(&self, job: &Note, gate: &Gate) -> Outcome {
@@ -83,6 +88,7 @@ fn post(answer: impl Fn(&Note, Duration) -> Outcome + Send + Sync + 'static) -> 
         flying: Mutex::default(),
         per_object: Mutex::default(),
         reconnected: Mutex::default(),
+        forbidden: Mutex::default(),
     })
 }
 
@@ -252,4 +258,29 @@ async fn a_job_that_panics_frees_its_object() {
     sender.push(note(1, 2));
     assert_eq!(sender.flush(LONG).await, 0);
     assert_eq!(lock(&post.sent).iter().filter(|(_, n)| n.story == 2).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_starting_server_forbids_is_kept_and_what_stays_forbidden_is_not() {
+    let forbidden = || Outcome::Failed(Failure::Forbidden("no rights".to_owned()));
+    let starting = move |_: &Note, at| {
+        if at < Duration::from_secs(10) { forbidden() } else { Outcome::Done(Verdict::Sent) }
+    };
+    let post_office = post(starting);
+    let (sender, registry) = start(&post_office, &Limits::default());
+    (0..10).for_each(|n| sender.push(note(n, 1)));
+    assert_eq!(sender.flush(LONG).await, 0);
+    assert!(scraped(&registry, r#"volmedic_reports_total{outlet="event",result="sent"} 10"#));
+    assert_eq!(*lock(&post_office.forbidden), 0);
+
+    let post_office = post(move |_, _| forbidden());
+    let (sender, registry) = start(&post_office, &Limits::default());
+    sender.push(note(0, 1));
+    assert_eq!(sender.flush(LONG).await, 0);
+    let tries = lock(&post_office.sent).len();
+    assert!((5..=11).contains(&tries), "{tries} tries in twenty seconds");
+    (1..10).for_each(|n| sender.push(note(n, 1)));
+    assert_eq!(sender.flush(LONG).await, 0);
+    assert!(scraped(&registry, r#"volmedic_reports_total{outlet="event",result="forbidden"} 10"#));
+    assert_eq!(lock(&post_office.sent).len(), tries + 9, "once it is known, one try each");
 }

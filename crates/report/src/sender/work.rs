@@ -9,13 +9,18 @@ use tokio::time::sleep_until;
 
 use super::backoff::Backoff;
 use super::queue::{Job, Queue};
-use super::{Courier, Outcome, Parcel, Shared, Verdict, lock, now};
+use super::{Courier, Outcome, Outlet, Parcel, Shared, Verdict, lock, now};
 use crate::failure::Failure;
 
 /// A job that the API server keeps failing on while it takes others is given up after so many tries and so long.
 const TRIES: u32 = 12;
 const PATIENCE: Duration = Duration::from_mins(10);
 const TELL_EVERY: Duration = Duration::from_mins(1);
+/// An API server that just started knows nobody's rights yet and forbids everything. Only what is forbidden for longer
+/// than this is really forbidden.
+const FORBIDDEN_AFTER: Duration = Duration::from_secs(20);
+/// How many failures a report that is forbidden waits for like: two to four seconds.
+const FORBIDDEN_WAIT: u32 = 5;
 /// So many failures in a row are worth a line in the log.
 const WORTH_TELLING: u32 = 3;
 
@@ -35,6 +40,8 @@ pub(super) struct Loop<C: Courier> {
     /// There was no answer at all lately.
     away: bool,
     told_refusal: Option<Instant>,
+    /// Since when nothing but refusals came from an outlet.
+    forbidden: HashMap<Outlet, Instant>,
 }
 
 impl<C: Courier> Loop<C> {
@@ -50,6 +57,7 @@ impl<C: Courier> Loop<C> {
             told: false,
             away: false,
             told_refusal: None,
+            forbidden: HashMap::new(),
         }
     }
 
@@ -117,8 +125,15 @@ impl<C: Courier> Loop<C> {
             Outcome::Failed(failure) => match failure {
                 Failure::Gone => return self.done(queue, &parcel, Verdict::Gone),
                 Failure::Forbidden(why) => {
-                    self.shared.reports.forbidden(outlet, &why);
-                    return self.done(queue, &parcel, Verdict::Forbidden);
+                    let since = *self.forbidden.entry(outlet).or_insert_with(now);
+                    if now().saturating_duration_since(since) >= FORBIDDEN_AFTER {
+                        self.shared.reports.forbidden(outlet, &why);
+                        self.shared.courier.forbidden(outlet);
+                        return self.done(queue, &parcel, Verdict::Forbidden);
+                    }
+                    self.shared.reports.count(outlet, Verdict::Retried);
+                    // The server is well, so others need not wait for this one.
+                    return queue.put_back(parcel, now() + self.backoff.after(FORBIDDEN_WAIT));
                 }
                 Failure::Refused(why) => {
                     self.tell_refusal(&C::describe(&parcel.job), &why);
@@ -174,6 +189,9 @@ impl<C: Courier> Loop<C> {
     fn done(&mut self, queue: &mut Queue<Parcel<C::Job>>, parcel: &Parcel<C::Job>, verdict: Verdict) {
         self.shared.reports.count(C::outlet(&parcel.job), verdict);
         queue.done(parcel.object());
+        if matches!(verdict, Verdict::Sent | Verdict::Already) {
+            self.forbidden.remove(&C::outlet(&parcel.job));
+        }
         if verdict != Verdict::GaveUp {
             self.successes += 1;
             self.failures = 0;

@@ -1,6 +1,7 @@
 //! The command line of the controller: external-health-monitor's, so that a deployment of it runs unchanged, and ours.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -73,6 +74,7 @@ struct NodeArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Leader election")]
+#[allow(clippy::struct_field_names, reason = "the fields are the flags, and these begin alike")]
 struct ElectionArgs {
     /// Run only while holding the Lease, so that several replicas can stand by.
     #[arg(long, default_value_t = false, num_args = 0..=1, default_missing_value = "true",
@@ -145,9 +147,29 @@ struct LegacyArgs {
     /// See --log-level.
     #[arg(long, value_name = "PATTERN=N,...")]
     vmodule: Option<String>,
+    /// See --log-format.
+    #[arg(long, value_name = "FORMAT")]
+    logging_format: Option<String>,
+    /// Nothing is held back.
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    log_flush_frequency: Option<Duration>,
     /// Everything goes to standard error already.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     logtostderr: Option<bool>,
+}
+
+/// Go programs take one dash for two before a flag of any length, and so do the manifests made for them.
+pub(crate) fn with_two_dashes(mut words: Vec<OsString>) -> Vec<OsString> {
+    if words.get(1).is_some_and(|role| role == "controller") {
+        for word in &mut words[2..] {
+            let Some(text) = word.to_str() else { continue };
+            let name = text.strip_prefix('-').and_then(|flag| flag.split('=').next()).unwrap_or_default();
+            if name.len() > 1 && name.starts_with(|c: char| c.is_ascii_lowercase()) {
+                *word = format!("-{text}").into();
+            }
+        }
+    }
+    words
 }
 
 type Labels = BTreeMap<String, String>;
@@ -229,6 +251,8 @@ impl LegacyArgs {
             automaxprocs,
             verbosity: _,
             vmodule,
+            logging_format,
+            log_flush_frequency,
             logtostderr,
         } = self;
         let given = [
@@ -243,6 +267,8 @@ impl LegacyArgs {
             (resync.is_some(), "--resync has no effect: there is no cache that could go out of step"),
             (automaxprocs.is_some(), "--automaxprocs has no effect: one thread is enough"),
             (vmodule.is_some(), "--vmodule has no effect: use --log-level"),
+            (logging_format.is_some(), "--logging-format has no effect: use --log-format"),
+            (log_flush_frequency.is_some(), "--log-flush-frequency has no effect: nothing is held back"),
             (logtostderr.is_some(), "--logtostderr has no effect: everything goes to standard error already"),
         ];
         given.into_iter().filter(|(given, _)| *given).map(|(_, note)| note.to_owned()).collect()
@@ -328,6 +354,22 @@ mod tests {
         assert_eq!(every_flag.node_grace, Some(Duration::from_secs(40)));
         assert_eq!(every_flag.election.unwrap().labels.len(), 2);
         assert_eq!(every_flag.notes.len(), 5, "{:?}", every_flag.notes);
+    }
+
+    #[test]
+    fn one_dash_is_as_good_as_two() {
+        let check = |line: &str, expected: &str| {
+            let words = with_two_dashes(line.split(' ').map(OsString::from).collect());
+            let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+            assert_eq!(words.join(" "), expected);
+        };
+        check(
+            "volmedic controller -csi-address=/a -v=5 -v 5",
+            "volmedic controller --csi-address=/a -v=5 -v 5",
+        );
+        check("volmedic controller --timeout -1s -h -", "volmedic controller --timeout -1s -h -");
+        check("volmedic driver -xyz", "volmedic driver -xyz");
+        check("volmedic", "volmedic");
     }
 
     #[test]

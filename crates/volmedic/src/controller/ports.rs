@@ -1,11 +1,10 @@
 //! Where the rooms meet: each port of the monitor, served by the crate that has what it needs.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::{Notify, mpsc};
-use volmedic_api::ObjectRef;
+use volmedic_api::{Kind, ObjectRef};
 use volmedic_csi::dialect::ControllerProbe;
 use volmedic_health::{Subject, Transition};
 use volmedic_inventory::Change;
@@ -13,8 +12,21 @@ use volmedic_monitor::{Absent, Arrival, Board, ListEnd, Listed, Seen, Way, read}
 use volmedic_probe::{Answer, Passed};
 use volmedic_report::{Notice, ProbeResult, Probes, Reporter};
 
-/// The handles under which inline volumes are kept: they have none of their own.
+/// The handles under which inline volumes are kept: they have none of their own. The pod's namespace, name and uid
+/// follow, so that after a restart the handle alone says which pod to tell.
 const INLINE: &str = "inline:";
+
+/// The handle that stands for a pod's inline volumes.
+pub(super) fn inline_handle(pod: &ObjectRef) -> Arc<str> {
+    format!("{INLINE}{}/{}/{}", pod.namespace, pod.name, pod.uid).into()
+}
+
+/// The pod that a handle of [`inline_handle`] stands for.
+fn inline_pod(handle: &str) -> Option<ObjectRef> {
+    let mut parts = handle.strip_prefix(INLINE)?.splitn(3, '/');
+    let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
+    Some(ObjectRef::new(Kind::Pod, namespace, name, uid))
+}
 
 /// The volumes there should be, and whom to tell about them.
 #[derive(Debug)]
@@ -22,25 +34,11 @@ pub(super) struct Volumes {
     inventory: Arc<volmedic_inventory::Inventory>,
     first: Mutex<bool>,
     pub(super) woken: Notify,
-    /// Inline volumes on nodes that are down, by the handle that stands for them.
-    inline: Mutex<HashMap<Box<str>, ObjectRef>>,
 }
 
 impl Volumes {
     pub(super) fn new(inventory: Arc<volmedic_inventory::Inventory>) -> Self {
-        Self { inventory, first: Mutex::new(true), woken: Notify::new(), inline: Mutex::default() }
-    }
-
-    /// The handle that stands for a pod's inline volumes.
-    pub(super) fn inline(&self, pod: &ObjectRef) -> Arc<str> {
-        let handle = format!("{INLINE}{}/{}", pod.namespace, pod.name);
-        let mut inline = self.inline.lock().unwrap_or_else(PoisonError::into_inner);
-        inline.insert(handle.as_str().into(), pod.clone());
-        handle.into()
-    }
-
-    pub(super) fn forget_inline(&self, keep: impl Fn(&str) -> bool) {
-        self.inline.lock().unwrap_or_else(PoisonError::into_inner).retain(|handle, _| keep(handle));
+        Self { inventory, first: Mutex::new(true), woken: Notify::new() }
     }
 
     fn all(&self) -> Arrival {
@@ -71,11 +69,14 @@ impl volmedic_monitor::Inventory for Volumes {
     }
 
     fn about(&self, handle: &str) -> Vec<ObjectRef> {
-        if handle.starts_with(INLINE) {
-            let inline = self.inline.lock().unwrap_or_else(PoisonError::into_inner);
-            return inline.get(handle).cloned().into_iter().collect();
+        if let Some(pod) = inline_pod(handle) {
+            return vec![pod];
         }
         self.inventory.volumes().claims(handle).into_iter().map(|bound| bound.claim).collect()
+    }
+
+    fn is_only_observed(&self, handle: &str) -> bool {
+        inline_pod(handle).is_some()
     }
 }
 
@@ -139,24 +140,7 @@ impl volmedic_monitor::Probe for Driver {
 
     async fn list(&self, pages: mpsc::Sender<Vec<Listed>>) -> ListEnd {
         let began = Instant::now();
-        let (sender, mut entries) = mpsc::unbounded_channel();
-        let forward = async {
-            let mut batch = Vec::new();
-            while entries.recv_many(&mut batch, PAGE).await > 0 {
-                // Nobody reads on only when the list is given up; then so is this.
-                if pages.send(std::mem::take(&mut batch)).await.is_err() {
-                    return;
-                }
-            }
-        };
-        let walk = async move {
-            self.probe
-                .list(|volmedic_probe::Listed { handle, sight, again }| {
-                    let _ = sender.send(Listed { handle, sight, again });
-                })
-                .await
-        };
-        let (passed, ()) = tokio::join!(walk, forward);
+        let passed = self.probe.list(Forward { pages, batch: Vec::new() }).await;
         match passed {
             Passed::Gone(why) => ListEnd::Broken(why),
             Passed::Walked(end) => {
@@ -193,8 +177,25 @@ impl volmedic_monitor::Probe for Driver {
     }
 }
 
-/// Entries handed over at once.
-const PAGE: usize = 500;
+/// Hands the entries of a list on in pieces, and waits for the pipe where that is behind: a driver that lists faster
+/// than the pipe takes in is held back, instead of its list piling up here.
+struct Forward {
+    pages: mpsc::Sender<Vec<Listed>>,
+    batch: Vec<Listed>,
+}
+
+impl volmedic_probe::Visit for Forward {
+    fn entry(&mut self, volmedic_probe::Listed { handle, sight, again }: volmedic_probe::Listed) {
+        self.batch.push(Listed { handle, sight, again });
+    }
+
+    async fn breathe(&mut self) {
+        if !self.batch.is_empty() {
+            // Nobody reads on only when the list is given up; then so is this.
+            let _ = self.pages.send(std::mem::take(&mut self.batch)).await;
+        }
+    }
+}
 
 /// Tells transitions, with all that stands beside them.
 #[derive(Debug)]
@@ -214,4 +215,17 @@ impl volmedic_monitor::Outlet for Outlet {
 pub(super) fn standing(board: &Board, subject: &Subject) -> Vec<volmedic_health::Held> {
     let ledger = read(board);
     ledger.beliefs(subject).into_iter().flat_map(|(_, belief)| belief.conditions).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_handle_of_inline_volumes_says_which_pod_to_tell() {
+        let pod = ObjectRef::new(Kind::Pod, "shop", "web-0", "0c5b8f0e-6ad8-4a6f-a0a5-3f6e3c7d9b11");
+        assert_eq!(inline_pod(&inline_handle(&pod)), Some(pod));
+        assert_eq!(inline_pod("vol-1"), None);
+        assert_eq!(inline_pod("inline:shop/web-0"), None, "no uid");
+    }
 }

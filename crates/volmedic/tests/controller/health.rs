@@ -2,11 +2,7 @@
 
 use volmedic_testkit::sim::capability as can;
 
-use crate::stage::Stage;
-
-/// The numbers of the wire.
-const DEGRADED: i32 = 1;
-const INACCESSIBLE: i32 = 2;
+use crate::stage::{DEGRADED, INACCESSIBLE, Stage};
 
 async fn story(capabilities: &[i32], appeared: &str) {
     let stage = Stage::new(capabilities).await;
@@ -14,7 +10,7 @@ async fn story(capabilities: &[i32], appeared: &str) {
         stage.claim(claim).await;
     }
     let controller = stage.controller(&[]);
-    controller.wait_log("watching");
+    controller.wait_log("watching").await;
 
     stage.harm("sick", DEGRADED, "OutOfCapacity", "99 % used");
     let told = stage.event("sick", "VolumeConditionAbnormal", appeared).await;
@@ -70,11 +66,15 @@ async fn two_troubles_at_once_are_both_stored_and_told() {
     let stage = Stage::new(&[can::GET_VOLUME_HEALTH]).await;
     stage.claim("data").await;
     let controller = stage.controller(&[]);
-    controller.wait_log("watching");
+    controller.wait_log("watching").await;
     stage.harm("data", INACCESSIBLE, "PathsDown", "0 of 4");
     stage.wait_stored("data", &["Inaccessible/PathsDown"]).await;
     let handle = stage.handle("data");
-    let second = volmedic_testkit::sim::Adverse { status: INACCESSIBLE, reason: "DiskFailure".into(), message: String::new() };
+    let second = volmedic_testkit::sim::Adverse {
+        status: INACCESSIBLE,
+        reason: "DiskFailure".into(),
+        message: String::new(),
+    };
     stage.sim.behaviour().volumes.entry(handle).or_default().push(second);
     stage.wait_stored("data", &["Inaccessible/DiskFailure", "Inaccessible/PathsDown"]).await;
     stage.event("data", "VolumeConditionAbnormal", "Inaccessible/DiskFailure").await;

@@ -1,4 +1,19 @@
-//! The controller as a process, against a real API server and a simulated driver on a real socket.
+//! The controller as a process, against a real API server and a simulated driver on a real socket. It runs under a
+//! service account that has what deploy/rbac-controller.yaml grants and nothing else.
 
+mod gate;
 mod health;
+mod http;
+mod input;
+mod leaders;
+mod migration;
+mod nodes;
+mod outage;
+mod process;
+mod quiet;
+mod rbac;
+mod restart;
+mod rights;
+mod server;
 mod stage;
+mod storm;

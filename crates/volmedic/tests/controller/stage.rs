@@ -1,9 +1,7 @@
-//! A driver, a controller process, and claims that are bound to the driver's volumes.
+//! A driver, a namespace with claims that are bound to the driver's volumes, and an account for the controller.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim};
@@ -13,39 +11,70 @@ use tempfile::TempDir;
 use volmedic_testkit::sim::Sim;
 use volmedic_testkit::{ControlPlane, objects};
 
-/// Generous, because the machine may be busy; everything waited for comes much sooner.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+use crate::process::{Controller, PATIENCE};
+use crate::rights::Rights;
+use crate::server::{self, Request};
+
+/// The numbers of the wire.
+pub(crate) const DEGRADED: i32 = 1;
+pub(crate) const INACCESSIBLE: i32 = 2;
+pub(crate) const DATA_LOSS: i32 = 3;
+
+/// The account that everything runs under unless a test says otherwise.
+const ACCOUNT: &str = "controller";
 
 pub(crate) struct Stage {
-    pub(crate) plane: &'static ControlPlane,
+    pub(crate) plane: Arc<ControlPlane>,
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) driver: String,
     pub(crate) sim: Sim,
     pub(crate) dir: TempDir,
+    pub(crate) kubeconfig: PathBuf,
 }
 
 impl Stage {
     /// A driver of its own with these capabilities, and a namespace of its own.
     pub(crate) async fn new(capabilities: &[i32]) -> Self {
-        let plane = ControlPlane::shared();
+        Self::on(server::shared(), capabilities).await
+    }
+
+    pub(crate) async fn on(plane: Arc<ControlPlane>, capabilities: &[i32]) -> Self {
         let client = plane.client().await.expect("a client");
         let namespace = plane.namespace("controller").await.expect("a namespace");
         let driver = format!("{namespace}.csi.example.net");
         let dir = tempfile::tempdir().expect("a directory for the socket");
-        let sim = Sim::start(&dir.path().join("csi.sock"), &driver, capabilities).expect("the driver listens");
-        Self { plane, client, namespace, driver, sim, dir }
+        let sim =
+            Sim::start(&dir.path().join("csi.sock"), &driver, capabilities).expect("the driver listens");
+        let mut stage = Self { plane, client, namespace, driver, sim, dir, kubeconfig: PathBuf::new() };
+        stage.kubeconfig = stage.account(ACCOUNT, &Rights::shipped(&stage.plane)).await;
+        stage
+    }
+
+    /// A service account with these rights; answers its kubeconfig.
+    pub(crate) async fn account(&self, name: &str, rights: &Rights) -> PathBuf {
+        let config = rights.grant(&self.plane, &self.client, &self.namespace, name).await;
+        let path = self.dir.path().join(format!("{name}.kubeconfig"));
+        std::fs::write(&path, config.to_string()).expect("the kubeconfig can be written");
+        path
     }
 
     /// A volume of the driver with a claim of the same name bound to it.
     pub(crate) async fn claim(&self, name: &str) {
         self.sim.add_volumes([self.handle(name)]);
-        let bound = objects::bound_claim(&self.client, &self.namespace, name, &self.driver, &self.handle(name)).await;
+        let bound =
+            objects::bound_claim(&self.client, &self.namespace, name, &self.driver, &self.handle(name)).await;
         bound.expect("a bound claim");
     }
 
+    pub(crate) async fn claims(&self, names: &[&str]) {
+        for name in names {
+            self.claim(name).await;
+        }
+    }
+
     pub(crate) fn handle(&self, name: &str) -> String {
-        format!("handle-of-{name}")
+        format!("{}.{name}", self.namespace)
     }
 
     pub(crate) fn harm(&self, name: &str, status: i32, reason: &str, message: &str) {
@@ -58,32 +87,91 @@ impl Stage {
 
     /// Starts the controller with short intervals and these arguments besides.
     pub(crate) fn controller(&self, arguments: &[&str]) -> Controller {
-        Controller::start(self.sim.socket(), self.plane.kubeconfig(), arguments)
+        self.controller_as(&self.kubeconfig, arguments)
     }
 
-    /// What was told on a claim, oldest first: type, reason, count and message of each event.
-    pub(crate) async fn events(&self, claim: &str) -> Vec<Event> {
+    pub(crate) fn controller_as(&self, kubeconfig: &Path, arguments: &[&str]) -> Controller {
+        Controller::start(self.sim.socket(), kubeconfig, arguments)
+    }
+
+    /// Starts it and waits until it watches.
+    pub(crate) async fn watching(&self, arguments: &[&str]) -> Controller {
+        let controller = self.controller(arguments);
+        controller.wait_log("watching").await;
+        controller
+    }
+
+    /// All that the controller asked of the API server so far, whichever process it was.
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.requests_of(ACCOUNT)
+    }
+
+    /// What it wrote after so many requests.
+    pub(crate) fn writes_after(&self, requests: usize) -> Vec<Request> {
+        self.requests().into_iter().skip(requests).filter(Request::is_write).collect()
+    }
+
+    pub(crate) fn requests_of(&self, account: &str) -> Vec<Request> {
+        server::requests(&self.plane, &format!("system:serviceaccount:{}:{account}", self.namespace))
+    }
+
+    /// Waits until the driver was asked this often since now: so many rounds went by.
+    pub(crate) async fn rounds(&self, call: &str, count: u64) {
+        let enough = self.sim.calls(call) + count;
+        let deadline = Instant::now() + PATIENCE;
+        while self.sim.calls(call) < enough {
+            assert!(Instant::now() < deadline, "the driver is not asked for {call}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// All events in the namespace.
+    pub(crate) async fn all_events(&self) -> Vec<Event> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
-        let fields = format!("involvedObject.name={claim}");
+        api.list(&ListParams::default()).await.expect("events").items
+    }
+
+    /// What was told on an object, oldest first.
+    pub(crate) async fn events(&self, object: &str) -> Vec<Event> {
+        let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
+        let fields = format!("involvedObject.name={object}");
         let mut events = api.list(&ListParams::default().fields(&fields)).await.expect("events").items;
         events.sort_by_key(|event| event.first_timestamp.clone());
         events
     }
 
-    /// Waits for an event on a claim.
-    pub(crate) async fn event(&self, claim: &str, reason: &str, contains: &str) -> Event {
+    /// Waits for an event on an object.
+    pub(crate) async fn event(&self, object: &str, reason: &str, contains: &str) -> Event {
         let wanted = |event: &Event| {
             event.reason.as_deref() == Some(reason)
                 && event.message.as_deref().is_some_and(|message| message.contains(contains))
         };
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let events = self.events(claim).await;
+            let events = self.events(object).await;
             if let Some(event) = events.iter().find(|event| wanted(event)) {
                 return event.clone();
             }
             let told: Vec<_> = events.iter().map(|e| (e.reason.clone(), e.message.clone())).collect();
-            assert!(Instant::now() < deadline, "no {reason} with {contains:?} on {claim}; there is {told:#?}");
+            assert!(
+                Instant::now() < deadline,
+                "no {reason} with {contains:?} on {object}; there is {told:#?}"
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Waits until an event was counted this often.
+    pub(crate) async fn counted(&self, object: &str, reason: &str, count: i32) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let events = self.events(object).await;
+            let event = events.iter().find(|event| event.reason.as_deref() == Some(reason));
+            let counted = event.and_then(|event| event.count);
+            if counted == Some(count) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{reason} on {object} was counted {counted:?}, not {count}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -93,7 +181,8 @@ impl Stage {
         let kind = ApiResource::erase::<PersistentVolumeClaim>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &kind);
         let claim = api.get(claim).await.expect("the claim").data;
-        let conditions = claim["status"]["healthStatus"]["healthConditions"].as_array().cloned().unwrap_or_default();
+        let conditions =
+            claim["status"]["healthStatus"]["healthConditions"].as_array().cloned().unwrap_or_default();
         let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         conditions.iter().map(|c| format!("{}/{}", text(&c["status"]), text(&c["reason"]))).collect()
     }
@@ -107,77 +196,6 @@ impl Stage {
             }
             assert!(Instant::now() < deadline, "{claim} has {stored:?} stored, not {expected:?}");
             tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
-}
-
-/// A controller process. Killed when dropped.
-pub(crate) struct Controller {
-    child: Child,
-    log: Arc<Mutex<Vec<String>>>,
-}
-
-impl Controller {
-    fn start(socket: &Path, kubeconfig: &Path, arguments: &[&str]) -> Self {
-        let program = PathBuf::from(env!("CARGO_BIN_EXE_volmedic"));
-        let mut child = Command::new(program)
-            .arg("controller")
-            .arg(format!("--csi-address={}", socket.display()))
-            .arg(format!("--kubeconfig={}", kubeconfig.display()))
-            .args(["--monitor-interval=1s", "--list-volumes-interval=1s", "--timeout=2s"])
-            .args(arguments)
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the controller starts");
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let (lines, kept) = (BufReader::new(child.stderr.take().expect("piped")), log.clone());
-        std::thread::spawn(move || {
-            for line in lines.lines().map_while(Result::ok) {
-                kept.lock().expect("not poisoned").push(line);
-            }
-        });
-        Self { child, log }
-    }
-
-    pub(crate) fn log(&self) -> String {
-        self.log.lock().expect("not poisoned").join("\n")
-    }
-
-    /// Ends it the hard way.
-    pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("it can be killed");
-        self.child.wait().expect("it ends");
-    }
-
-    /// Ends it in good order and answers its exit code.
-    pub(crate) fn terminate(mut self) -> Option<i32> {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it can be told to end");
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
-                return status.code();
-            }
-            assert!(Instant::now() < deadline, "it does not end: {}", self.log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    pub(crate) fn wait_log(&self, text: &str) {
-        let deadline = Instant::now() + PATIENCE;
-        while !self.log().contains(text) {
-            assert!(Instant::now() < deadline, "the log never says {text:?}:\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if std::thread::panicking() {
-            eprintln!("--- the controller's log ---\n{}", self.log());
         }
     }
 }

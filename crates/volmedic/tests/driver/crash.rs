@@ -46,7 +46,7 @@ struct Slot {
 
 impl Slot {
     fn parameters(&self) -> &'static [(&'static str, &'static str)] {
-        if self.number % 2 == 0 { &[] } else { &[("kind", "fuse")] }
+        if self.number.is_multiple_of(2) { &[] } else { &[("kind", "fuse")] }
     }
 }
 

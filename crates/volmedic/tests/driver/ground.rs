@@ -1,6 +1,7 @@
 //! A place of its own for each test, a driver process on it, and the proof that nothing is left behind.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -60,9 +61,12 @@ impl Ground {
 
     pub(crate) fn start_at(&mut self, socket: &Path, arguments: &[&str]) -> u32 {
         let log = fs::File::options().create(true).append(true).open(self.path().join("driver.log")).unwrap();
+        // What a killed driver left may answer for a moment; only another socket is the new driver's.
+        let stale = fs::symlink_metadata(socket).map(|found| found.ino()).ok();
+        let fresh = || fs::symlink_metadata(socket).is_ok_and(|found| Some(found.ino()) != stale);
         let mut child = self.command(socket).args(arguments).stderr(log).spawn().unwrap();
         let deadline = Instant::now() + SOON;
-        while UnixStream::connect(socket).is_err() {
+        while !fresh() || UnixStream::connect(socket).is_err() {
             let ended = child.try_wait().unwrap();
             assert!(ended.is_none(), "the driver ended: {ended:?}\n{}", self.log());
             assert!(Instant::now() < deadline, "the driver does not listen\n{}", self.log());

@@ -92,7 +92,7 @@ async fn names_and_ids_never_become_paths() {
     let mut csi = Calls::to(&ground).await;
     let name = "../../../../tmp/escape/\u{202e}x";
     let id = csi.create(name, GIB, &[], false).await.unwrap();
-    assert_eq!(csi.list(0).await.unwrap(), [id.clone()]);
+    assert_eq!(csi.list(0).await.unwrap(), *std::slice::from_ref(&id));
     let (staging, target) = (ground.kubelet("staging"), ground.kubelet("target"));
     for bad in [
         "../volumes",
@@ -112,7 +112,7 @@ async fn names_and_ids_never_become_paths() {
         assert_code(csi.attach(bad, false).await, Code::NotFound);
         assert_code(csi.expand(bad, &target, GIB).await, Code::NotFound);
     }
-    assert_eq!(csi.list(0).await.unwrap(), [id.clone()]);
+    assert_eq!(csi.list(0).await.unwrap(), *std::slice::from_ref(&id));
     csi.delete(&id).await.unwrap();
     ground.assert_clean();
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use tonic::Code;
 use volmedic_proto::csi as wire;
+use volmedic_proto::csi::volume_content_source::{SnapshotSource, Type};
 
 use crate::calls::{Calls, GIB, assert_code};
 use crate::ground::Ground;
@@ -203,7 +204,6 @@ async fn copies(fs_type: &str) {
     csi.stage(&original, &staging, false).await.unwrap();
     fs::write(Path::new(&staging).join("file"), "second").unwrap();
 
-    use wire::volume_content_source::{SnapshotSource, Type};
     let source = Type::Snapshot(SnapshotSource { snapshot_id: taken.snapshot_id.clone() });
     let request = wire::CreateVolumeRequest {
         name: "copy".to_owned(),

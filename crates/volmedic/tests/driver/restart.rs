@@ -29,9 +29,9 @@ async fn volumes_in_use_survive_and_are_found_again() {
 
     for graceful in [true, false] {
         if graceful {
-            ground.stop()
+            ground.stop();
         } else {
-            ground.kill()
+            ground.kill();
         }
         for (_, _, _, open) in &mut volumes {
             open.write_all(b"still here\n").unwrap();
@@ -87,6 +87,43 @@ async fn a_dead_mounter_is_told_and_staging_again_heals_it() {
 }
 
 #[tokio::test]
+async fn a_frozen_mounter_is_told_and_holds_up_neither_others_nor_the_way_out() {
+    let mut ground = Ground::new();
+    ground.start(&[]);
+    let mut csi = Calls::to(&ground).await;
+    let mut ids = Vec::new();
+    for name in ["frozen", "well"] {
+        let id = csi.create(name, GIB, &[("kind", "fuse")], false).await.unwrap();
+        let staging = ground.kubelet(&format!("{name}-staging"));
+        csi.stage(&id, &staging, false).await.unwrap();
+        csi.publish(&id, &staging, &ground.kubelet(name), false, false).await.unwrap();
+        fs::write(Path::new(&ground.kubelet(name)).join("file"), "x").unwrap();
+        ids.push(id);
+    }
+    let frozen = ground.mounter(&ids[0]);
+    kill_process(Pid::from_raw(frozen.pid).unwrap(), Signal::STOP).unwrap();
+    let target = ground.kubelet("frozen");
+    let looking = {
+        let (mut csi, id, target) = (csi.clone(), ids[0].clone(), target.clone());
+        tokio::spawn(async move { csi.stats(&id, &target).await })
+    };
+    let start = std::time::Instant::now();
+    assert!(!csi.stats(&ids[1], &ground.kubelet("well")).await.unwrap().volume_condition.unwrap().abnormal);
+    assert!(start.elapsed() < std::time::Duration::from_secs(3), "the other volume had to wait");
+    let condition = looking.await.unwrap().unwrap().volume_condition.unwrap();
+    assert!(condition.abnormal && condition.message.contains("IOHung"), "{condition:?}");
+
+    csi.unpublish(&ids[0], &target).await.unwrap();
+    csi.unstage(&ids[0], &ground.kubelet("frozen-staging")).await.unwrap();
+    csi.unpublish(&ids[1], &ground.kubelet("well")).await.unwrap();
+    csi.unstage(&ids[1], &ground.kubelet("well-staging")).await.unwrap();
+    for id in ids {
+        csi.delete(&id).await.unwrap();
+    }
+    ground.assert_clean();
+}
+
+#[tokio::test]
 async fn a_second_driver_on_the_same_state_is_refused() {
     let mut ground = Ground::new();
     ground.start(&[]);
@@ -124,7 +161,7 @@ async fn controller_and_node_can_be_apart() {
     assert_eq!(node.create("x", GIB, &[], false).await.unwrap_err().code(), Code::Unimplemented);
 
     let staging = ground.kubelet("staging");
-    let id = controller.create("pvc-1", GIB, &[], false).await.unwrap();
+    let id = controller.create("pvc-1", GIB, &[("fsType", "xfs")], false).await.unwrap();
     node.stage(&id, &staging, false).await.unwrap();
     assert_code(controller.delete(&id).await, Code::FailedPrecondition);
     let range = Some(volmedic_proto::csi::CapacityRange { required_bytes: 2 * GIB, limit_bytes: 0 });

@@ -1,0 +1,64 @@
+//! A thousand volumes turn bad at once.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use volmedic_testkit::{objects, sim::Adverse, sim::capability as can};
+
+use crate::stage::{INACCESSIBLE, Stage};
+
+const VOLUMES: usize = 1_000;
+/// So many claims are made at once.
+const WRITERS: usize = 16;
+/// The promise is ten seconds; a machine that does other things at the same time gets three times that.
+const BOUND: Duration = Duration::from_secs(30);
+
+impl Stage {
+    /// Many bound claims at once.
+    async fn many_claims(&self, count: usize) {
+        let mut writers = JoinSet::new();
+        for writer in 0..WRITERS {
+            let (client, namespace, driver) =
+                (self.client.clone(), self.namespace.clone(), self.driver.clone());
+            writers.spawn(async move {
+                for n in (writer..count).step_by(WRITERS) {
+                    let (name, handle) = (format!("c{n}"), format!("{namespace}.c{n}"));
+                    objects::bound_claim(&client, &namespace, &name, &driver, &handle)
+                        .await
+                        .expect("a bound claim");
+                }
+            });
+        }
+        self.sim.add_volumes((0..count).map(|n| self.handle(&format!("c{n}"))));
+        while let Some(done) = writers.join_next().await {
+            done.expect("no writer fails");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_volumes_turn_bad_at_once() {
+    let stage = Stage::new(&[can::LIST_VOLUME_HEALTH]).await;
+    stage.many_claims(VOLUMES).await;
+    let controller = stage.watching(&["--http-endpoint=127.0.0.1:0"]).await;
+    stage.rounds("ControllerListVolumeHealth", 2).await;
+
+    let cut =
+        Adverse { status: INACCESSIBLE, reason: "NetworkError".into(), message: "the array is gone".into() };
+    let began = Instant::now();
+    for adverse in stage.sim.behaviour().volumes.values_mut() {
+        *adverse = vec![cut.clone()];
+    }
+    let sent = format!("volmedic_reports_total{{outlet=\"event\",result=\"sent\"}} {VOLUMES}");
+    while !controller.get("/metrics").await.1.contains(&sent) {
+        assert!(began.elapsed() < BOUND, "not all was told within {BOUND:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    println!("{VOLUMES} events {:.1} s after {VOLUMES} volumes turned bad", began.elapsed().as_secs_f64());
+    let events = stage.all_events().await;
+    let told: BTreeSet<_> = events.iter().filter_map(|event| event.involved_object.name.clone()).collect();
+    assert_eq!((events.len(), told.len()), (VOLUMES, VOLUMES), "each claim once");
+    let refused: Vec<_> = stage.requests().into_iter().filter(|request| request.code >= 400).collect();
+    assert!(refused.is_empty(), "the API server had enough of us: {refused:?}");
+}
