@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use crate::{Change, Condition, Ending, Health, Policy, Sight, Subject, Transition, Vantage, Volume};
 use line::Line;
-use vantages::Vantages;
+use vantages::{Index, Vantages};
 
 /// What we believe about every subject, from every vantage.
 ///
@@ -58,6 +58,16 @@ pub struct Memo {
     pub told_at: Timestamp,
     pub blind_since: Option<Timestamp>,
     pub flapping_since: Option<Timestamp>,
+}
+
+/// See [`Ledger::quiet`].
+#[derive(Debug, Clone, Copy)]
+pub struct Quiet<'a>(Option<(&'a HashMap<Arc<str>, Line>, Index)>);
+
+impl Quiet<'_> {
+    pub fn contains(&self, handle: &str) -> bool {
+        self.0.is_some_and(|(volumes, index)| volumes.get(handle).is_some_and(|line| line.is_quiet(index)))
+    }
 }
 
 impl Ledger {
@@ -194,6 +204,13 @@ impl Ledger {
             return false;
         };
         line.notes().any(|(i, note)| i == index && note.is_adverse())
+    }
+
+    /// The volumes of a driver of which there is nothing to say from a vantage but that they are well. For passes over
+    /// very many volumes: what is well and stays well need not be recorded again.
+    pub fn quiet(&self, driver: &str, vantage: &Vantage) -> Quiet<'_> {
+        let found = (self.drivers.get(driver), self.vantages.find(vantage));
+        Quiet(if let (Some(shelf), Some(index)) = found { Some((&shelf.volumes, index)) } else { None })
     }
 
     /// A driver's volumes, each with its health where that can be told without a closer look.

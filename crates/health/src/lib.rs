@@ -34,7 +34,7 @@ mod transition;
 
 pub use condition::{Condition, Conditions, MAX_CONDITIONS};
 pub use headline::{Headline, Tally};
-pub use ledger::{Belief, Held, Ledger, Memo};
+pub use ledger::{Belief, Held, Ledger, Memo, Quiet};
 pub use policy::Policy;
 pub use reason::{Reason, WellKnown};
 pub use remedy::Remedy;

@@ -87,13 +87,15 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
                 Arrival::Removed(handle) => self.removed(&handle, now),
                 Arrival::AudienceChanged(handle) => self.tell_newcomers(&handle, now),
                 Arrival::All(handles) => {
-                    let all: HashSet<Arc<str>> = handles.into_iter().collect();
-                    let gone: Vec<Arc<str>> =
-                        self.roster.keys().filter(|&h| !all.contains(h)).cloned().collect();
-                    for handle in &gone {
-                        self.removed(handle, now);
+                    if !self.roster.is_empty() {
+                        let all: HashSet<&Arc<str>> = handles.iter().collect();
+                        let gone: Vec<Arc<str>> =
+                            self.roster.keys().filter(|&h| !all.contains(h)).cloned().collect();
+                        for handle in &gone {
+                            self.removed(handle, now);
+                        }
                     }
-                    for handle in all {
+                    for handle in handles {
                         self.added(handle, now);
                     }
                     // Who was told may have changed with all the rest.
@@ -132,7 +134,20 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
     }
 
     /// A part of a list came.
-    pub fn listed(&mut self, page: Vec<Listed>, now: Now) {
+    pub fn listed(&mut self, mut page: Vec<Listed>, now: Now) {
+        // Nearly all entries of nearly all pages say that what was well is well.
+        let ledger = read(&self.board);
+        let quiet = ledger.quiet(&self.driver, &self.vantage);
+        page.retain(|Listed { handle, sight, .. }| {
+            if *sight != Sight::Healthy || !quiet.contains(handle) {
+                return true;
+            }
+            if let Some(pass) = self.roster.get_mut(handle.as_str()) {
+                *pass = self.pass;
+            }
+            false
+        });
+        drop(ledger);
         for Listed { handle, sight, again } in page {
             // Volumes that are nobody's claim, or another cluster's, are none of our business.
             let Some((handle, pass)) =
@@ -153,12 +168,17 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
     /// A list ended.
     pub fn list_ended(&mut self, end: &ListEnd, now: Now) {
         let Way::List { absent, looks } = self.way else { return };
+        let ledger = read(&self.board);
+        let quiet = ledger.quiet(&self.driver, &self.vantage);
+        // What is well and not among the unhealthy stays well.
+        let nothing_new = *end == ListEnd::Complete && absent == Absent::Unlisted;
         let rest: Vec<Arc<str>> = self
             .roster
             .iter()
-            .filter(|(_, pass)| **pass != self.pass)
+            .filter(|(handle, pass)| **pass != self.pass && !(nothing_new && quiet.contains(handle)))
             .map(|(handle, _)| handle.clone())
             .collect();
+        drop(ledger);
         match end {
             ListEnd::Complete => {
                 self.saw_backend(Sight::Healthy, now);

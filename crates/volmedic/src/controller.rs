@@ -39,6 +39,8 @@ const FLUSH: Duration = Duration::from_secs(5);
 const OBSERVATIONS: usize = 256;
 /// Blind for longer than this is not ready.
 const BLIND_FOR: SignedDuration = SignedDuration::from_mins(10);
+/// How often it is asked whether reports were lost because too many waited.
+const OVERFLOW_CHECK: Duration = Duration::from_secs(15);
 /// Series of single volumes in one scrape.
 const SICK_SERIES: usize = 1000;
 
@@ -370,11 +372,23 @@ async fn wake(inventory: Arc<Inventory>, volumes: Arc<Volumes>, nodes: Arc<Notif
     }
 }
 
-/// When the server begins to keep the claims' status, it is told all that is wrong.
+/// Tells all that is wrong anew when the server begins to keep the claims' status, and when too much waited to be told
+/// and some of it was lost.
 async fn restate(reporter: Arc<Reporter>, inventory: Arc<Inventory>, board: Board, driver: Arc<str>) {
-    let Some(mut support) = reporter.support() else { return };
-    while support.changed().await.is_ok() {
-        if !matches!(*support.borrow_and_update(), volmedic_report::Support::Kept) {
+    let mut support = reporter.support();
+    loop {
+        let kept = async {
+            let Some(support) = &mut support else { return std::future::pending().await };
+            if support.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            matches!(*support.borrow_and_update(), volmedic_report::Support::Kept)
+        };
+        let needed = tokio::select! {
+            kept = kept => kept,
+            () = tokio::time::sleep(OVERFLOW_CHECK) => reporter.take_overflow(),
+        };
+        if !needed {
             continue;
         }
         let memos = read(&board).memos();

@@ -21,15 +21,15 @@ struct Need {
 
 #[rustfmt::skip]
 const NEEDS: &[Need] = &[
-    Need { package: "btrfs-progs", crates: &["volmedic-driver"], purpose: "to make and check btrfs volumes" },
-    Need { package: "busybox-static", crates: &["volmedic-testkit"], purpose: "to make the image of test pods" },
-    Need { package: "containerd", crates: &["volmedic-testkit"], purpose: "to run test pods" },
-    Need { package: "containernetworking-plugins", crates: &["volmedic-testkit"], purpose: "to give test pods a network" },
-    Need { package: "e2fsprogs", crates: &["volmedic-driver", "volmedic-host"], purpose: "to make and check ext4 volumes" },
-    Need { package: "iproute2", crates: &["volmedic-testkit"], purpose: "to look after the network of test pods" },
-    Need { package: "mount", crates: &["volmedic-driver", "volmedic-host", "volmedic-testkit"], purpose: "to mount volumes" },
-    Need { package: "runc", crates: &["volmedic-testkit"], purpose: "to run test pods" },
-    Need { package: "xfsprogs", crates: &["volmedic-driver"], purpose: "to make and check xfs volumes" },
+    Need { package: "btrfs-progs", crates: &["volmedic", "volmedic-driver"], purpose: "to make and check btrfs volumes" },
+    Need { package: "busybox-static", crates: &["volmedic", "volmedic-testkit"], purpose: "to make the image of test pods" },
+    Need { package: "containerd", crates: &["volmedic", "volmedic-testkit"], purpose: "to run test pods" },
+    Need { package: "containernetworking-plugins", crates: &["volmedic", "volmedic-testkit"], purpose: "to give test pods a network" },
+    Need { package: "e2fsprogs", crates: &["volmedic", "volmedic-driver", "volmedic-host"], purpose: "to make and check ext4 volumes" },
+    Need { package: "iproute2", crates: &["volmedic", "volmedic-testkit"], purpose: "to look after the network of test pods" },
+    Need { package: "mount", crates: &["volmedic", "volmedic-driver", "volmedic-host", "volmedic-testkit"], purpose: "to mount volumes" },
+    Need { package: "runc", crates: &["volmedic", "volmedic-testkit"], purpose: "to run test pods" },
+    Need { package: "xfsprogs", crates: &["volmedic", "volmedic-driver"], purpose: "to make and check xfs volumes" },
 ];
 
 /// Crates whose tests build something with Go, besides those that start a cluster.

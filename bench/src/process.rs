@@ -1,0 +1,131 @@
+//! A program under measurement.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::machine::field;
+
+/// Ends within this time after it is told to, or is killed.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// Killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Program {
+    child: Child,
+    log: PathBuf,
+}
+
+/// What the kernel knows of a process, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Memory {
+    pub(crate) resident: u64,
+    pub(crate) peak: u64,
+}
+
+impl Program {
+    /// Starts `program` with its output in `log`.
+    pub(crate) fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Self> {
+        let output = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+        let child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().context("cannot share a log")?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("{} does not start", program.display()))?;
+        Ok(Self { child, log: log.to_owned() })
+    }
+
+    /// Fails with the end of its log if it has ended.
+    pub(crate) fn must_run(&mut self) -> Result<()> {
+        match self.child.try_wait().context("cannot ask whether it runs")? {
+            None => Ok(()),
+            Some(status) => bail!("it ended ({status}); the end of its log:\n{}", self.tail()),
+        }
+    }
+
+    pub(crate) fn tail(&self) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(10)..].join("\n")
+    }
+
+    pub(crate) fn memory(&self) -> Result<Memory> {
+        let text = self.proc("status")?;
+        let read = |name| field(&text, name).with_context(|| format!("the kernel does not tell {name}"));
+        Ok(Memory { resident: read("VmRSS")?, peak: read("VmHWM")? })
+    }
+
+    /// Processor time used so far, in user and kernel mode.
+    pub(crate) fn cpu(&self) -> Result<Duration> {
+        let ticks = ticks(&self.proc("stat")?).context("the kernel does not tell the processor time")?;
+        let each = rustix::param::clock_ticks_per_second().max(1);
+        Ok(Duration::from_secs(ticks) / u32::try_from(each).unwrap_or(100))
+    }
+
+    fn proc(&self, file: &str) -> Result<String> {
+        let path = format!("/proc/{}/{file}", self.child.id());
+        fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
+    }
+
+    /// Tells it to end, and waits until it has.
+    pub(crate) fn end(mut self) -> Result<()> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+            .context("it cannot be told to end")?;
+        let deadline = Instant::now() + GRACE;
+        while self.child.try_wait().context("cannot wait for its end")?.is_none() {
+            if Instant::now() >= deadline {
+                bail!("it did not end within {} s of being told to", GRACE.as_secs());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Fields 14 and 15 of `/proc/<pid>/stat`. The second, a name in parentheses, may hold anything.
+fn ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_found_behind_any_name() {
+        let stat = "77 (a) b) c) S 1 77 77 0 -1 4194560 1 2 3 4 120 34 9 9 20 0 1 0";
+        assert_eq!(ticks(stat), Some(154));
+        assert_eq!(ticks("77 (cut) S 1"), None);
+    }
+
+    #[test]
+    fn a_program_that_ends_by_itself_is_told_with_its_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = ["-c".to_owned(), "echo no driver here >&2; exit 3".to_owned()];
+        let mut program = Program::start(Path::new("/bin/sh"), &script, &folder.path().join("log")).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let error = loop {
+            match program.must_run() {
+                Ok(()) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+                Ok(()) => panic!("it does not end"),
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(error.contains("exit status: 3") && error.ends_with("no driver here"), "{error}");
+    }
+}
