@@ -1,6 +1,6 @@
 //! Whether a CSI driver tells the health of volumes as the specification demands.
 //!
-//! [`rules`] lists what is judged, [`run`] judges a driver by its socket, and the [`Report`] says of every rule whether
+//! [`rules()`] lists what is judged, [`run`] judges a driver by its socket, and the [`Report`] says of every rule whether
 //! it holds, is broken, or does not apply, with what was asked and answered.
 //!
 //! What must hold:

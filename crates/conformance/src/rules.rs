@@ -106,7 +106,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     "list-volumes-holds-what-exists" ask(condition::list_holds):
         "ListVolumes has every volume that exists, and none that was deleted.";
     "published-node-ids" ask(condition::published_nodes):
-        "ControllerGetVolume tells the nodes that a volume is published to, and only while it is.";
+        "ControllerGetVolume, and ListVolumes with LIST_VOLUMES_PUBLISHED_NODES, tell the nodes that a volume is published to, and only while it is.";
 
     "list-volumes-max-entries" ask(paging::max_entries, Volumes):
         "ListVolumes answers with no more than max_entries entries.";

@@ -89,7 +89,7 @@ fn outcome(rule: &Rule, judged: Judged) -> Outcome {
 /// Tells the volumes of this run from those of others.
 fn nonce() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("{:x}{:x}", now.as_nanos() & 0xffff_ffff_ffff, std::process::id())
+    format!("{:012x}{:08x}", now.as_nanos() & 0xffff_ffff_ffff, std::process::id())
 }
 
 impl Bench {

@@ -2,7 +2,7 @@
 
 use tonic::{Code, Status};
 
-const LONGEST: usize = 160;
+const LONGEST: usize = 320;
 
 /// One line without control characters, and not longer than a table bears.
 pub(crate) fn line(text: &str) -> String {

@@ -1,8 +1,8 @@
 //! The programs that stand between a CSI driver and Kubernetes, and a way to run them beside a cluster.
 //!
-//! Provisioning is done by csi-provisioner itself, built from its Go module. Of csi-attacher and node-driver-registrar
-//! no release that serves here is among the Go modules: drivers go without attaching (`attachRequired: false`), and a
-//! small registrar of ours speaks the kubelet's registration protocol.
+//! Provisioning is done by csi-provisioner itself, built from its Go module. csi-attacher and node-driver-registrar are
+//! not used: drivers here ask for no attaching (`attachRequired: false`), and a small registrar of ours speaks the
+//! kubelet's registration protocol.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -106,20 +106,35 @@ pub(super) async fn published_nodes(bench: &mut Bench) -> Judged {
     let id = bench.ids().await?.swap_remove(1);
     let node = bench.node_id().await.map_err(Not::Kept)?;
     bench.attach(&id, &node).await.map_err(Not::Kept)?;
-    let published = nodes(bench, &id).await?;
-    if !published.contains(&node) {
-        return broken(format!("published to {}, {GET} told {published:?}", line(&node)));
+    for (call, published) in nodes(bench, &id).await? {
+        if !published.contains(&node) {
+            return broken(format!("published to {}, {call} told {published:?}", line(&node)));
+        }
     }
     let answer = bench.detach(&id, &node).await;
     answered("ControllerUnpublishVolume", answer)?;
-    let published = nodes(bench, &id).await?;
-    if published.contains(&node) {
-        return broken(format!("unpublished from {}, {GET} still told it", line(&node)));
+    for (call, published) in nodes(bench, &id).await? {
+        if published.contains(&node) {
+            return broken(format!("unpublished from {}, {call} still told it", line(&node)));
+        }
     }
     Ok(format!("{GET} told {} while published, and not after", line(&node)))
 }
 
-async fn nodes(bench: &mut Bench, id: &str) -> Result<Vec<String>, Not> {
+/// The nodes that a volume is published to, by each call that tells.
+async fn nodes(bench: &mut Bench, id: &str) -> Result<Vec<(&'static str, Vec<String>)>, Not> {
     let answer = bench.get_volume(id).await;
-    Ok(answered(GET, answer)?.status.map(|status| status.published_node_ids).unwrap_or_default())
+    let status = answered(GET, answer)?.status;
+    let mut told = vec![(GET, status.map(|status| status.published_node_ids).unwrap_or_default())];
+    let offers = &bench.offers;
+    if offers.controller(Controller::ListVolumes) && offers.controller(Controller::ListVolumesPublishedNodes)
+    {
+        let ours = |entry: &wire::list_volumes_response::Entry| {
+            entry.volume.as_ref().is_some_and(|volume| volume.volume_id == id)
+        };
+        let entry = bench.every_volume().await?.into_iter().find(ours);
+        let status = entry.and_then(|entry| entry.status);
+        told.push((LIST, status.map(|status| status.published_node_ids).unwrap_or_default()));
+    }
+    Ok(told)
 }

@@ -88,6 +88,7 @@ impl Controller for Fake {
             Can::CreateDeleteVolume,
             Can::PublishUnpublishVolume,
             Can::ListVolumes,
+            Can::ListVolumesPublishedNodes,
             Can::GetVolume,
             Can::VolumeCondition,
             Can::GetVolumeHealth,
@@ -175,11 +176,16 @@ impl Controller for Fake {
     ) -> Answer<wire::ListVolumesResponse> {
         let request = request.into_inner();
         let (page, next_token) = self.page(List::Volumes, request.max_entries, &request.starting_token)?;
+        let state = self.state();
+        let nodes = |id: &str| {
+            let volume = state.volumes.get(id).filter(|_| !self.is(Wrong::ListPublishedNodes));
+            volume.map(|volume| volume.nodes.iter().cloned().collect()).unwrap_or_default()
+        };
         let mute = |id: &str| self.is(Wrong::ListVolumesNoCondition) && id == "ours-3";
         let entry = |(id, adverse): (String, bool)| list_volumes_response::Entry {
             volume: Some(Self::wire_volume(&id)),
             status: Some(list_volumes_response::VolumeStatus {
-                published_node_ids: Vec::new(),
+                published_node_ids: nodes(&id),
                 volume_condition: (!mute(&id)).then(|| self.condition(adverse)),
             }),
         };

@@ -53,6 +53,7 @@ pub(crate) enum Wrong {
     ListVolumesDeleted,
     PublishedNodes,
     PublishedNodesForever,
+    ListPublishedNodes,
     MaxEntries(List),
     Token(List),
     Skips(List),

@@ -43,6 +43,7 @@ const TABLE: &[(Wrong, &[&str])] = &[
     (ListVolumesDeleted, &["list-volumes-holds-what-exists"]),
     (PublishedNodes, &["published-node-ids"]),
     (PublishedNodesForever, &["published-node-ids"]),
+    (ListPublishedNodes, &["published-node-ids"]),
     (MaxEntries(Volumes), &["list-volumes-max-entries"]),
     (Token(Volumes), &["list-volumes-tokens-progress", "list-volumes-pages-are-whole"]),
     (Skips(Volumes), &["list-volumes-pages-are-whole"]),

@@ -1,0 +1,252 @@
+//! A cluster with the reference driver on its node, and eyes for what volumes leave on the machine.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use volmedic_driver::StateDir;
+use volmedic_host::mounts::Table;
+use volmedic_testkit::sidecars::{self, Companion};
+use volmedic_testkit::{Cluster, NODE, cache};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_volmedic");
+const DRIVER: &str = "driver.volmedic.dev";
+/// Generous, because the machine may be busy; everything waited for comes much sooner.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Dropped from top to bottom: programs, the loop devices they left, and the cluster with its processes and mounts.
+pub(crate) struct Stage {
+    companions: Vec<Companion>,
+    machine: Machine,
+    cluster: Cluster,
+}
+
+impl Stage {
+    pub(crate) fn start() -> Self {
+        assert!(rustix::process::geteuid().is_root(), "a node takes root; run this as root");
+        let sidecars = sidecars::build().unwrap();
+        detach_left_over();
+        let cluster = Cluster::start().unwrap();
+        let kubelet = cluster.kubelet_folder().unwrap();
+        let state = StateDir::new(kubelet.parent().unwrap().join("driver"));
+        let machine = Machine { kubelet: kubelet.clone(), state };
+        let mut stage = Self { companions: Vec::new(), machine, cluster };
+
+        let plugin = kubelet.join("plugins").join(DRIVER);
+        fs::create_dir_all(&plugin).unwrap();
+        let socket = plugin.join("csi.sock");
+        let mut driver = Command::new(PROGRAM);
+        driver.args(["driver", "--name", DRIVER, "--node-id", NODE]);
+        driver.arg(format!("--endpoint=unix://{}", socket.display()));
+        driver.arg("--state-dir").arg(stage.state().root()).arg("--allowed-root").arg(&kubelet);
+        stage.run("driver", driver);
+        stage.wait("the driver listens", || UnixStream::connect(&socket).map_err(|error| error.to_string()));
+
+        let mut registrar = Command::new(sidecars.registrar);
+        registrar.arg(DRIVER).arg(&socket).arg(kubelet.join(format!("plugins_registry/{DRIVER}-reg.sock")));
+        stage.run("registrar", registrar);
+        let mut provisioner = Command::new(sidecars.provisioner);
+        provisioner.arg(format!("--csi-address={}", socket.display()));
+        provisioner.arg(format!("--kubeconfig={}", stage.cluster.plane().kubeconfig().display()));
+        stage.run("provisioner", provisioner);
+        let mut controller = Command::new(PROGRAM);
+        controller.arg("controller").arg(format!("--csi-address={}", socket.display()));
+        controller.arg(format!("--kubeconfig={}", stage.cluster.plane().kubeconfig().display()));
+        controller.args(["--monitor-interval=1s", "--list-volumes-interval=1s", "--timeout=5s"]);
+        stage.run("controller", controller);
+
+        let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/driver");
+        stage.kubectl(&["apply", "-f", manifests.to_str().unwrap()]);
+        stage.wait("the kubelet knows the driver", || {
+            let known = stage.kubectl(&["get", "csinode", NODE, "-o", "jsonpath={.spec.drivers[*].name}"]);
+            if known == DRIVER { Ok(()) } else { Err(format!("CSINode has {known:?}")) }
+        });
+        stage
+    }
+
+    fn run(&mut self, name: &'static str, command: Command) {
+        self.companions.push(Companion::start(&self.cluster, name, command).unwrap());
+    }
+
+    pub(crate) fn state(&self) -> &StateDir {
+        &self.machine.state
+    }
+
+    /// What kubectl says when it succeeds.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
+        said(self.output(arguments), arguments).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`Self::kubectl`], for what may fail a few times first.
+    pub(crate) fn try_kubectl(&self, arguments: &[&str]) -> Result<String, String> {
+        said(self.output(arguments), arguments)
+    }
+
+    fn output(&self, arguments: &[&str]) -> Output {
+        let kubectl = self.cluster.kubectl();
+        let mut command = Command::new("timeout");
+        command.args(["--signal=KILL", &PATIENCE.as_secs().to_string()]);
+        command.arg(kubectl.get_program()).args(kubectl.get_args()).args(arguments);
+        command.envs(kubectl.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Creates these objects.
+    pub(crate) fn create(&self, objects: &serde_json::Value) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        fs::write(file.path(), list.to_string()).unwrap();
+        // The service account that pods need takes a fresh cluster a moment; applying again does no harm.
+        self.wait("the objects are taken", || {
+            self.try_kubectl(&["apply", "-f", file.path().to_str().unwrap()])
+        });
+    }
+
+    /// Hurts a volume, or undoes it.
+    pub(crate) fn fault(&self, action: &str, fault: &str, volume: &str) {
+        let mut command = Command::new("timeout");
+        command.args(["60", PROGRAM, "fault", action, fault, "--volume", volume, "--state-dir"]);
+        let output = command.arg(self.state().root()).stdin(Stdio::null()).output().unwrap();
+        said(output, &["fault", action, fault, volume]).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Asks until the answer is there. Fails when it never comes, with the logs that may tell why.
+    pub(crate) fn wait<T>(&self, what: &str, look: impl Fn() -> Result<T, String>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match look() {
+                Ok(found) => return found,
+                Err(why) if Instant::now() >= deadline => {
+                    panic!("not within {} s: {what}; last: {why}\n{}", PATIENCE.as_secs(), self.logs())
+                }
+                Err(_) => sleep(PAUSE),
+            }
+        }
+    }
+
+    fn logs(&self) -> String {
+        let told = ["get pods,pvc,pv,events -A", "describe pods"].map(|line| {
+            let arguments: Vec<&str> = line.split(' ').collect();
+            self.try_kubectl(&arguments).unwrap_or_else(|error| error)
+        });
+        let logs = self.companions.iter().map(|one| format!("{one:?}\n{}", one.log()));
+        told.into_iter().chain(logs).collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// Everything that volumes have left in the cluster and on the machine.
+    pub(crate) fn traces(&self) -> Vec<String> {
+        let kinds = "persistentvolumes,persistentvolumeclaims,volumeattachments";
+        let objects = self.kubectl(&["get", kinds, "--all-namespaces", "-o", "name"]);
+        objects.lines().map(str::to_owned).chain(self.machine.traces()).collect()
+    }
+
+    /// Ends everything in order; each program must have lived until now.
+    pub(crate) fn stop(mut self) {
+        for mut companion in self.companions.drain(..).rev() {
+            companion.check().unwrap();
+            companion.stop().unwrap();
+        }
+        self.cluster.stop().unwrap();
+    }
+}
+
+fn said(output: Output, arguments: &[&str]) -> Result<String, String> {
+    if output.status.success() {
+        return Ok(String::from_utf8(output.stdout).unwrap());
+    }
+    let error = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{} failed ({}): {error}", arguments.join(" "), output.status))
+}
+
+/// Where volumes leave traces outside of the cluster.
+struct Machine {
+    kubelet: PathBuf,
+    state: StateDir,
+}
+
+impl Machine {
+    fn traces(&self) -> Vec<String> {
+        let mut found: Vec<String> =
+            self.mounts().iter().map(|path| format!("mount {}", path.display())).collect();
+        found.extend(
+            self.loop_devices()
+                .into_iter()
+                .map(|(device, image)| format!("loop {device} on {}", image.display())),
+        );
+        found.extend(self.mounters().into_iter().map(|line| format!("mounter {line}")));
+        for place in
+            [self.state.volumes(), self.state.snapshots(), self.state.new_things(), self.state.trash()]
+        {
+            let entries = fs::read_dir(&place).unwrap();
+            found.extend(entries.map(|entry| format!("file {}", entry.unwrap().path().display())));
+        }
+        found
+    }
+
+    fn mounts(&self) -> Vec<PathBuf> {
+        let table = Table::read().unwrap();
+        let below =
+            |folder: &Path| table.under(folder).map(|mount| mount.target().to_owned()).collect::<Vec<_>>();
+        let mut found = [below(&self.kubelet), below(self.state.root())].concat();
+        // The kubelet mounts its own folder onto itself, to share what appears below it.
+        found.retain(|target| *target != self.kubelet);
+        found
+    }
+
+    /// The driver's, and those that the kubelet puts on raw block volumes.
+    fn loop_devices(&self) -> Vec<(String, PathBuf)> {
+        loop_devices(|image| image.starts_with(&self.kubelet) || image.starts_with(self.state.root()))
+    }
+
+    /// Processes that serve volumes of this driver, by their command lines.
+    fn mounters(&self) -> Vec<String> {
+        let volumes = self.state.volumes().display().to_string();
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+        let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+        lines.filter(|line| line.contains(" mounter ") && line.contains(&volumes)).collect()
+    }
+}
+
+/// After a failed test: the cluster clears its mounts and processes away, but knows nothing of loop devices. A device
+/// that is in use goes with its last user, so this comes first, while the kubelet's devices still have names.
+impl Drop for Machine {
+    fn drop(&mut self) {
+        detach(self.loop_devices());
+    }
+}
+
+/// The same for runs that were killed: the next cluster to start clears the rest away.
+fn detach_left_over() {
+    let runs = cache::folder().unwrap().join("run");
+    detach(loop_devices(|image| {
+        let name = image.strip_prefix(&runs).ok().and_then(|rest| rest.iter().next()?.to_str());
+        let owner = name.and_then(|name| name.strip_prefix("cluster-")?.split_once('-'));
+        owner.is_some_and(|(pid, _)| !Path::new("/proc").join(pid).exists())
+    }));
+}
+
+fn loop_devices(wanted: impl Fn(&Path) -> bool) -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/sys/block").unwrap() {
+        let entry = entry.unwrap();
+        let Ok(image) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
+        let image = PathBuf::from(image.trim_end());
+        if wanted(&image) {
+            found.push((entry.file_name().into_string().unwrap(), image));
+        }
+    }
+    found
+}
+
+fn detach(devices: Vec<(String, PathBuf)>) {
+    for (device, _) in devices {
+        let mut losetup = Command::new("timeout");
+        // What cannot be detached is in nobody's way.
+        let _ = losetup.args(["20", "losetup", "-d"]).arg(Path::new("/dev").join(device)).status();
+    }
+}
