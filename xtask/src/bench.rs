@@ -30,6 +30,8 @@ pub(crate) struct Args {
 enum Role {
     /// The controller beside a driver with many volumes, and external-health-monitor where it can be had
     Controller(Controller),
+    /// The reference driver: how time grows from 1,000 to 10,000 volumes. Needs root
+    Driver,
 }
 
 #[derive(Debug, clap::Args)]
@@ -49,7 +51,10 @@ struct Controller {
 }
 
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    let Role::Controller(controller) = &args.role;
+    let controller = match &args.role {
+        Role::Controller(controller) => controller,
+        Role::Driver => return driver(workspace),
+    };
     step(workspace, &["build", "--release", "--package=volmedic", "--package=volmedic-bench"], BUILD_LIMIT)?;
     let program = workspace.target.join("release/volmedic");
     let mut arguments: Vec<String> =
@@ -59,6 +64,13 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     arguments.push(format!("--program={}", program.display()));
     arguments.extend(controller.arguments(workspace));
     step(workspace, &arguments.iter().map(String::as_str).collect::<Vec<_>>(), RUN_LIMIT)
+}
+
+/// The measurement is a test that is not run with the others, because it starts the driver as they do.
+fn driver(workspace: &Workspace) -> Result<()> {
+    let test = ["test", "--release", "--package=volmedic", "--test=driver"];
+    let which = ["--", "--ignored", "--nocapture", "how_time_grows"];
+    step(workspace, &[&test[..], &which[..]].concat(), RUN_LIMIT)
 }
 
 impl Controller {
@@ -104,7 +116,9 @@ mod tests {
 
     /// What the measuring program is given, without the page's folder.
     fn check(line: &str, expected: &[&str]) {
-        let Role::Controller(controller) = Cli::try_parse_from(line.split(' ')).unwrap().args.role;
+        let Role::Controller(controller) = Cli::try_parse_from(line.split(' ')).unwrap().args.role else {
+            panic!("{line} is not about the controller");
+        };
         let workspace = Workspace::here().unwrap();
         let root = format!("{}/", workspace.root.display());
         let given: Vec<String> =

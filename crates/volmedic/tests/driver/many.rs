@@ -83,7 +83,7 @@ struct Times {
     restart: Duration,
 }
 
-/// Run with `cargo test --release -p volmedic --test driver -- --ignored --nocapture how_time_grows`.
+/// Run by `cargo xtask bench driver`.
 #[tokio::test]
 #[ignore = "a measurement, several minutes long"]
 async fn how_time_grows_from_one_to_ten_thousand() {
@@ -123,6 +123,14 @@ async fn how_time_grows_from_one_to_ten_thousand() {
         measured.push((to, Times { create, list, health, restart }));
     }
     let [(_, small), (_, large)] = measured.as_slice() else { panic!("two measurements") };
+    let times = |large: Duration, small: Duration| large.as_secs_f64() / small.as_secs_f64();
+    println!(
+        "ten times the volumes take: list {:.1} times as long, health {:.1}, restart {:.1}; nine times as many made {:.1}",
+        times(large.list, small.list),
+        times(large.health, small.health),
+        times(large.restart, small.restart),
+        times(large.create, small.create),
+    );
     // Ten times the volumes may take ten times as long, with room for a noisy machine; a square would be a hundred.
     let fair = 25;
     assert!(large.create < small.create * 9 * 25 / 10, "{small:?} {large:?}");
