@@ -287,3 +287,23 @@ fn flapping_that_lasts_is_reminded_of_with_its_count() {
         "1:appeared(Degraded/X,since1) 2:cleared(Degraded/X) 3:appeared(Degraded/X,since3) 4:flapping(4,0) 7:flapping(5,1)",
     );
 }
+
+#[test]
+fn the_scenarios_of_the_first_proposals() {
+    check(
+        "ok gone gone gone ok",
+        "3:appeared(Inaccessible/VolumeNotFound,since2) 5:cleared(Inaccessible/VolumeNotFound)",
+    );
+    check(
+        "ok bad(OutOfCapacity) ok",
+        "2:appeared(Degraded/OutOfCapacity,since2) 3:cleared(Degraded/OutOfCapacity)",
+    );
+    check(
+        "ok down(VolumeUnmounted) fail restart down(VolumeUnmounted) ok",
+        "2:appeared(Inaccessible/VolumeUnmounted,since2) 6:cleared(Inaccessible/VolumeUnmounted)",
+    );
+    check(
+        "ok down(NodeDown) nodegone",
+        "2:appeared(Inaccessible/NodeDown,since2) 3:cleared(Inaccessible/NodeDown,vantage)",
+    );
+}

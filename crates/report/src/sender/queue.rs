@@ -132,10 +132,6 @@ impl<J: Job> Queue<J> {
         self.asleep.peek().map(|Reverse((until, _))| *until)
     }
 
-    pub(super) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
     fn wake(&mut self, now: Instant) {
         while self.next_wake().is_some_and(|until| until <= now) {
             let Some(Reverse((until, object))) = self.asleep.pop() else { return };

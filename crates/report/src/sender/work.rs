@@ -94,8 +94,8 @@ impl<C: Courier> Loop<C> {
             waiting.flying += 1;
         }
         shared.publish(&waiting);
-        // With no room, the next landing looks again anyway.
-        if waiting.queue.has_ready() { None } else { waiting.queue.next_wake() }
+        // With no room, the next landing looks again anyway; a sleeper that is due by then would only keep us spinning.
+        if self.flying.len() < room { waiting.queue.next_wake() } else { None }
     }
 
     fn land(&mut self, landed: Result<(Id, Flight<C::Job>), JoinError>) {

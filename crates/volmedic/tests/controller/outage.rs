@@ -8,9 +8,8 @@ use volmedic_testkit::{ControlPlane, Part, objects};
 use crate::server;
 use crate::stage::{DEGRADED, INACCESSIBLE, Stage};
 
-/// Long enough for several tries of everything and for the backoff to grow past ten seconds. An outage of minutes
-/// differs only in length, and a test of minutes would not be run.
-const OUTAGE: Duration = Duration::from_secs(20);
+/// Long enough for several tries of everything and for every backoff to grow to its longest. The tests beside it run on.
+const OUTAGE: Duration = Duration::from_mins(1);
 
 /// Longer than the ten seconds that a report waits for its answer.
 const FREEZE: Duration = Duration::from_secs(13);
