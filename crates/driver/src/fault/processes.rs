@@ -4,14 +4,19 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use volmedic_host::process::wait_until_stopped;
 
 use super::victim::Victim;
 use super::{Fault, mounts};
 use crate::error::{Error, Result};
 use crate::mounter;
 use crate::state_dir::StateDir;
+
+/// A stop takes effect when the process gets its turn; only one stuck in the kernel takes longer than a moment.
+const FREEZES_WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) fn hurt_mounter(fault: Fault, victim: &Victim) -> Result<()> {
     victim.staged()?;
@@ -38,7 +43,11 @@ fn signal_mounter(victim: &Victim, signal: Signal) -> Result<()> {
     let record = mounter::find(&victim.directory)?;
     let pid = record.and_then(|record| Pid::from_raw(record.pid));
     let pid = pid.ok_or_else(|| Error::precondition(&victim.id, "no mounter process serves it"))?;
-    kill_process(pid, signal).map_err(victim.io("signal the mounter"))
+    kill_process(pid, signal).map_err(victim.io("signal the mounter"))?;
+    if signal == Signal::STOP && !wait_until_stopped(pid.as_raw_nonzero().get(), FREEZES_WITHIN) {
+        return Err(Error::precondition(&victim.id, "its mounter was told to stop and did not"));
+    }
+    Ok(())
 }
 
 /// The faults that are not signals are done by being noted: the driver looks at the notes.
@@ -71,6 +80,10 @@ fn signal_driver(state: &StateDir, signal: Signal) -> Result<()> {
     for pid in drivers.into_iter().filter_map(Pid::from_raw) {
         kill_process(pid, signal)
             .map_err(Error::io(format_args!("signal the driver with pid {}", pid.as_raw_nonzero())))?;
+        if signal == Signal::STOP && !wait_until_stopped(pid.as_raw_nonzero().get(), FREEZES_WITHIN) {
+            let why = format!("the driver with pid {} was told to stop and did not", pid.as_raw_nonzero());
+            return Err(Error::invalid("state_dir", why));
+        }
     }
     Ok(())
 }

@@ -52,6 +52,10 @@ impl Mounter {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+        if signal == Signal::STOP {
+            let pid = i32::try_from(self.child.id()).unwrap();
+            assert!(volmedic_host::process::wait_until_stopped(pid, Duration::from_secs(10)));
+        }
     }
 
     /// Kills the server; the mount stays, and nobody answers it.

@@ -102,6 +102,7 @@ async fn a_frozen_mounter_is_told_and_holds_up_neither_others_nor_the_way_out() 
     }
     let frozen = ground.mounter(&ids[0]);
     kill_process(Pid::from_raw(frozen.pid).unwrap(), Signal::STOP).unwrap();
+    assert!(volmedic_host::process::wait_until_stopped(frozen.pid, std::time::Duration::from_secs(10)));
     let target = ground.kubelet("frozen");
     let looking = {
         let (mut csi, id, target) = (csi.clone(), ids[0].clone(), target.clone());
