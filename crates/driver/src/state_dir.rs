@@ -49,7 +49,7 @@ impl StateDir {
         self.0.join(format!("{service}.lock"))
     }
 
-    /// The directory of one volume. The id must have passed [`is_id`] or come from a record.
+    /// The directory of one volume. The id must have passed `is_id` or come from a record.
     pub fn volume(&self, id: &str) -> VolumeDir {
         VolumeDir(self.volumes().join(id))
     }

@@ -5,7 +5,7 @@
 //! at a time, at a bounded rate, again after a failure, in order for each object. What cannot be sent is kept within
 //! a bound, and news of the same story replaces older news of it. While there is nothing to tell, nothing is sent.
 //!
-//! After a restart [`recall`] reads what had been told, so that nothing is told twice and no end goes untold.
+//! After a restart [`Recall`] reads what had been told, so that nothing is told twice and no end goes untold.
 
 mod events;
 mod failure;
