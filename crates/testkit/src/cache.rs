@@ -19,6 +19,16 @@ pub fn folder() -> Result<PathBuf> {
     folder.canonicalize().with_context(|| format!("cannot resolve the cache folder {}", folder.display()))
 }
 
+/// Removes a folder and all in it; one that is not there needs no removing.
+pub(crate) fn remove(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            bail!("cannot remove {}: {error}", folder.display())
+        }
+        _ => Ok(()),
+    }
+}
+
 fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = set("VOLMEDIC_CACHE")

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::cache;
 
@@ -82,12 +82,12 @@ fn build(version: Version, entry: &Path) -> Result<PathBuf> {
 
     // Under the lock, so nobody else is in there: what an earlier build left is rubbish.
     let scratch = entry.join("scratch");
-    remove(entry)?;
+    cache::remove(entry)?;
     fs::create_dir_all(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
     let built = go.build(version, &scratch);
     let moved = built.and_then(|program| keep(&program, entry));
     // Also after a failure, or a failing build would fill the disk.
-    remove(&scratch)?;
+    cache::remove(&scratch)?;
     moved?;
     cache::say(&format!("Kubernetes {version}: built in {} s", start.elapsed().as_secs()));
     complete(entry).with_context(|| format!("{} is not whole right after it was built", entry.display()))
@@ -110,15 +110,6 @@ fn complete(entry: &Path) -> Option<PathBuf> {
     let expected: u64 = fs::read_to_string(entry.join("size")).ok()?.parse().ok()?;
     let found = fs::metadata(&program).ok()?;
     (found.is_file() && found.len() == expected && expected > 0).then_some(program)
-}
-
-fn remove(folder: &Path) -> Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            bail!("cannot remove {}: {error}", folder.display())
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -69,13 +69,13 @@ fn make(folder: &Path, entry: &Path) -> Result<()> {
     cache::say("building the CSI sidecars; the first time takes minutes");
     // Under the lock, so nobody else is in there: what an earlier build left is rubbish.
     let scratch = folder.join("scratch");
-    remove(&scratch)?;
+    cache::remove(&scratch)?;
     let built = compile(&scratch).and_then(|programs| {
         fs::rename(&programs, entry)
             .with_context(|| format!("cannot move the built programs to {}", entry.display()))
     });
     // Also after a failure, or a failing build would fill the disk.
-    remove(&scratch)?;
+    cache::remove(&scratch)?;
     built?;
     cache::say(&format!("CSI sidecars: built in {} s", start.elapsed().as_secs()));
     Ok(())
@@ -125,15 +125,6 @@ fn fingerprint(files: &[(&str, &str)]) -> String {
     let mut digest = crate::hex_digest(&all);
     digest.truncate(12);
     digest
-}
-
-fn remove(folder: &Path) -> Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            bail!("cannot remove {}: {error}", folder.display())
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
