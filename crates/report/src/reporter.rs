@@ -82,6 +82,11 @@ impl Reporter {
         }
     }
 
+    /// The claims whose stored status says that something is wrong, as far as that is remembered.
+    pub fn said_ill(&self) -> Vec<ObjectRef> {
+        self.post.statuses.as_ref().map(Statuses::said_ill).unwrap_or_default()
+    }
+
     /// Makes known what was stored before this process began.
     pub fn prime(&self, stored: &[Stored]) {
         if let Some(statuses) = &self.post.statuses {

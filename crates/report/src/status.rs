@@ -107,7 +107,7 @@ pub(crate) struct Statuses {
     manager: String,
     field: Mutex<Field>,
     fights: Mutex<Fights>,
-    known: Mutex<HashMap<Box<str>, (Conditions, Timestamp)>>,
+    known: Mutex<HashMap<ObjectRef, (Conditions, Timestamp)>>,
     support: watch::Sender<Support>,
 }
 
@@ -127,8 +127,14 @@ impl Statuses {
     pub(crate) fn prime(&self, stored: &[Stored]) {
         let mut known = lock(&self.known);
         for Stored { claim, conditions, at } in stored.iter().take(REMEMBERED) {
-            known.insert(claim.uid.clone(), (conditions.clone(), *at));
+            known.insert(claim.clone(), (conditions.clone(), *at));
         }
+    }
+
+    /// The claims of which it is remembered that something is wrong with them.
+    pub(crate) fn said_ill(&self) -> Vec<ObjectRef> {
+        let known = lock(&self.known);
+        known.iter().filter(|(_, (said, _))| !said.is_empty()).map(|(claim, _)| claim.clone()).collect()
     }
 
     /// It stays forbidden to write.
@@ -167,7 +173,7 @@ impl Statuses {
     fn wanted(&self, job: &StatusJob) -> Option<Option<HealthStatus>> {
         let Desired::Says { conditions, at } = &job.desired else { return Some(None) };
         let known = lock(&self.known);
-        let Some((stored, since)) = known.get(&job.claim.uid) else {
+        let Some((stored, since)) = known.get(&job.claim) else {
             return Some(Some(HealthStatus::new(conditions, *at)));
         };
         if stored == conditions {
@@ -192,7 +198,7 @@ impl Statuses {
             other => other?,
         };
         let Some(wanted) = wanted else {
-            lock(&self.known).remove(&job.claim.uid);
+            lock(&self.known).remove(&job.claim);
             return Ok(Verdict::Sent);
         };
         if answer.status.health_status.as_ref().is_some_and(|stored| stored.set() != wanted.set()) {
@@ -218,7 +224,7 @@ impl Statuses {
     /// Takes our part away, or it would stand there unattended beside theirs.
     async fn give_way(&self, job: &StatusJob, gate: &Gate) -> Result<Verdict, Failure> {
         self.apply(job, None, true, gate).await?;
-        lock(&self.known).remove(&job.claim.uid);
+        lock(&self.known).remove(&job.claim);
         Ok(Verdict::Contested)
     }
 
@@ -300,14 +306,14 @@ impl Statuses {
     }
 
     fn remember(&self, job: &StatusJob, written: &HealthStatus) {
-        let (conditions, uid) = (written.conditions(), &job.claim.uid);
+        let (conditions, claim) = (written.conditions(), &job.claim);
         let mut known = lock(&self.known);
         match written.time() {
-            Some(at) if !conditions.is_empty() && (known.len() < REMEMBERED || known.contains_key(uid)) => {
-                known.insert(uid.clone(), (conditions, at));
+            Some(at) if !conditions.is_empty() && (known.len() < REMEMBERED || known.contains_key(claim)) => {
+                known.insert(claim.clone(), (conditions, at));
             }
             _ => {
-                known.remove(uid);
+                known.remove(claim);
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use serde::Serialize;
@@ -16,6 +17,11 @@ pub struct Bound {
     pub volume: PersistentVolume,
     /// The claim, in phase `Bound`.
     pub claim: PersistentVolumeClaim,
+}
+
+/// A driver as it registers with the cluster.
+pub async fn csi_driver(client: &Client, name: &str) -> Result<CSIDriver> {
+    create(&Api::all(client.clone()), json!({"metadata": {"name": name}, "spec": {}})).await
 }
 
 /// Makes the claim `namespace/name` and a volume of `driver` with `handle`, bound to each other.

@@ -3,9 +3,10 @@
 mod args;
 mod nodes;
 mod ports;
+mod strangers;
 mod view;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
@@ -37,8 +38,6 @@ use crate::http::{self, Health};
 const FLUSH: Duration = Duration::from_secs(5);
 /// Observations that may wait for the ledger.
 const OBSERVATIONS: usize = 256;
-/// Blind for longer than this is not ready.
-const BLIND_FOR: SignedDuration = SignedDuration::from_mins(10);
 /// How often it is asked whether reports were lost because too many waited.
 const OVERFLOW_CHECK: Duration = Duration::from_secs(15);
 /// Series of single volumes in one scrape.
@@ -212,9 +211,9 @@ impl Leading {
         let inventory = Arc::new(Inventory::start(&client, &options, inventory_metrics));
         let remind_every =
             config.remind_every.map(|every| SignedDuration::try_from(every).unwrap_or(SignedDuration::MAX));
-        let board: Board = Arc::new(Mutex::new(Ledger::new(Policy { remind_every, ..Policy::default() })));
+        let board = Board::new(Ledger::new(Policy { remind_every, ..Policy::default() }));
         picture.attach(&name, &board, &inventory);
-        health.set_ready(ready_check(&name, &board, &inventory));
+        health.set_ready(ready_check(&name, &board, &inventory, config.not_ready_after));
 
         let mut ending = std::pin::pin!(async {
             tokio::select! {
@@ -232,6 +231,9 @@ impl Leading {
             recalled = recall(&client, &name, &inventory, &report) => recalled?,
             ended = &mut ending => return Ok(ended),
         };
+        if inventory.volumes().known() == 0 {
+            strangers::check(&client, &name, config.driver_name.is_some()).await?;
+        }
         reporter.prime(&recalled.stored);
         for (claim, standing) in &recalled.stale {
             reporter.restate(claim, standing, Timestamp::now());
@@ -239,7 +241,6 @@ impl Leading {
         for memo in recalled.memos {
             read(&board).recall(memo);
         }
-        warn_of_strangers(&name, &inventory);
 
         let volumes = Arc::new(Volumes::new(inventory.clone()));
         let (sender, observations) = mpsc::channel(OBSERVATIONS);
@@ -272,7 +273,7 @@ impl Leading {
         };
         let outlet = Outlet { reporter: reporter.clone(), board: board.clone() };
         let pace = settings.pace(&Way::Nothing);
-        let mut pipe = Pipe::new(name.clone(), volumes.clone(), outlet, board, pace, clock());
+        let mut pipe = Pipe::new(name.clone(), Vantage::Controller, volumes.clone(), outlet, board, pace, clock());
         for (claim, volume) in recalled.told_on {
             pipe.recall_audience(&volume.handle, claim);
         }
@@ -392,6 +393,7 @@ async fn restate(reporter: Arc<Reporter>, inventory: Arc<Inventory>, board: Boar
             continue;
         }
         let memos = read(&board).memos();
+        let mut ill = HashSet::new();
         for memo in memos {
             let volmedic_health::Subject::Volume(volume) = &memo.subject else { continue };
             if volume.driver != driver {
@@ -399,17 +401,28 @@ async fn restate(reporter: Arc<Reporter>, inventory: Arc<Inventory>, board: Boar
             }
             for claim in inventory.volumes().claims(&volume.handle) {
                 reporter.restate(&claim.claim, &ports::standing(&board, &memo.subject), Timestamp::now());
+                ill.insert(claim.claim);
             }
+        }
+        // A recovery may be among what was lost.
+        for claim in reporter.said_ill().into_iter().filter(|claim| !ill.contains(claim)) {
+            reporter.restate(&claim, &[], Timestamp::now());
         }
     }
 }
 
 /// Not ready while out of touch with the driver, or with the API server, for long.
-fn ready_check(driver: &Arc<str>, board: &Board, inventory: &Arc<Inventory>) -> http::Check {
+fn ready_check(
+    driver: &Arc<str>,
+    board: &Board,
+    inventory: &Arc<Inventory>,
+    after: Duration,
+) -> http::Check {
     let (driver, board, inventory) = (driver.clone(), board.clone(), inventory.clone());
+    let longest = SignedDuration::try_from(after).unwrap_or(SignedDuration::MAX);
     Box::new(move || {
         if let Some(stale) =
-            inventory.staleness().filter(|stale| !inventory.is_ready() || stale.age > Duration::from_mins(10))
+            inventory.staleness().filter(|stale| !inventory.is_ready() || stale.age > after)
         {
             return Err(format!("out of touch with the API server: {}", stale.why));
         }
@@ -418,23 +431,12 @@ fn ready_check(driver: &Arc<str>, board: &Board, inventory: &Arc<Inventory>) -> 
             .iter()
             .find_map(|(_, belief)| belief.blind_since);
         match blind {
-            Some(since) if Timestamp::now().duration_since(since) > BLIND_FOR => {
+            Some(since) if Timestamp::now().duration_since(since) > longest => {
                 Err(format!("driver {driver} has not been seen since {since:.0}"))
             }
             _ => Ok(()),
         }
     })
-}
-
-/// A sidecar beside the wrong driver would be silent for ever; that is worth a line.
-fn warn_of_strangers(driver: &str, inventory: &Inventory) {
-    if inventory.volumes().known() == 0 {
-        tracing::warn!(
-            driver,
-            "there is no PersistentVolume of this driver; if there should be, check that --csi-address is the \
-             socket of the driver whose volumes are used here"
-        );
-    }
 }
 
 struct Signals {

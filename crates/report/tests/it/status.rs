@@ -87,6 +87,22 @@ async fn nothing_is_written_while_nothing_changes() {
     assert_eq!(desk.asked.lock().unwrap().len(), asked);
 }
 
+/// What a recovery that was lost is made good by.
+#[tokio::test]
+async fn which_claims_are_said_to_be_ill_is_remembered() {
+    let mut desk = Desk::open(ControlPlane::shared(), &["orders", "users"]).await;
+    desk.see(0, "orders", bad("Degraded/SlowIO"));
+    desk.see(0, "users", bad("Degraded/SlowIO"));
+    desk.flush().await;
+    desk.see(10, "users", Sight::Healthy);
+    desk.flush().await;
+    assert_eq!(desk.reporter.said_ill(), [desk.claims["orders"].clone()]);
+    desk.reporter.restate(&desk.claims["orders"], &[], at(20));
+    desk.flush().await;
+    assert_eq!(desk.stored("orders").await, [""; 0]);
+    assert_eq!(desk.reporter.said_ill(), []);
+}
+
 #[tokio::test]
 async fn a_status_that_the_api_has_no_word_for_is_not_written_and_is_not_health() {
     let mut desk = Desk::open(ControlPlane::shared(), &["orders"]).await;

@@ -123,6 +123,9 @@ struct HttpArgs {
     /// Where the metrics are.
     #[arg(long, default_value = "/metrics", value_parser = http_path, value_name = "PATH")]
     metrics_path: String,
+    /// Not ready when out of touch with the driver or the API server for so long.
+    #[arg(long, default_value = "10m", value_parser = positive, value_name = "DURATION")]
+    not_ready_after: Duration,
 }
 
 /// Flags of external-health-monitor that nothing is left to do for.
@@ -192,6 +195,8 @@ pub(crate) struct Config {
     pub(crate) burst: f64,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) metrics_path: String,
+    /// Out of touch for so long is not ready.
+    pub(crate) not_ready_after: Duration,
     /// What was given and has no effect, as sentences for the log.
     pub(crate) notes: Vec<String>,
 }
@@ -237,6 +242,7 @@ impl Args {
             burst: cluster.kube_api_burst,
             http: http.http_endpoint.or(http.metrics_address),
             metrics_path: http.metrics_path,
+            not_ready_after: http.not_ready_after,
             notes,
         }
     }

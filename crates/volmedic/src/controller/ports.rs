@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::sync::{Notify, mpsc};
 use volmedic_api::{Kind, ObjectRef};
 use volmedic_csi::dialect::ControllerProbe;
-use volmedic_health::{Subject, Transition};
+use volmedic_health::{Subject, Transition, Volume};
 use volmedic_inventory::Change;
 use volmedic_monitor::{Absent, Arrival, Board, ListEnd, Listed, Seen, Way, read};
 use volmedic_probe::{Answer, Passed};
@@ -68,11 +68,11 @@ impl volmedic_monitor::Inventory for Volumes {
         self.woken.notified().await;
     }
 
-    fn about(&self, handle: &str) -> Vec<ObjectRef> {
-        if let Some(pod) = inline_pod(handle) {
+    fn about(&self, volume: &Volume) -> Vec<ObjectRef> {
+        if let Some(pod) = inline_pod(&volume.handle) {
             return vec![pod];
         }
-        self.inventory.volumes().claims(handle).into_iter().map(|bound| bound.claim).collect()
+        self.inventory.volumes().claims(&volume.handle).into_iter().map(|bound| bound.claim).collect()
     }
 
     fn is_only_observed(&self, handle: &str) -> bool {

@@ -41,6 +41,30 @@ async fn alive_at_once_and_ready_when_the_driver_is_there() {
 }
 
 #[tokio::test]
+async fn not_ready_while_blind_for_long_and_ready_again_when_it_sees() {
+    let mut stage = Stage::new(&[can::LIST_VOLUME_HEALTH]).await;
+    stage.claims(&["data"]).await;
+    let controller = stage.watching(&[ANY_PORT, "--not-ready-after=1s"]).await;
+    wait_ready(&controller).await;
+    stage.sim.stop();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (status, body) = controller.get("/readyz").await;
+        if status == 500 {
+            let begins = format!("driver {} has not been seen since 20", stage.driver);
+            assert!(body.starts_with(&begins), "{body}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "it stays ready: {status} {body}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(controller.get("/healthz").await.0, 200, "to be restarted would not help");
+    stage.sim.restart().expect("the driver listens");
+    wait_ready(&controller).await;
+    assert_eq!(controller.terminate(), Some(0));
+}
+
+#[tokio::test]
 async fn not_ready_without_the_volumes_and_says_why() {
     let stage = Stage::new(&[can::LIST_VOLUME_HEALTH]).await;
     let right = Right { resource: "persistentvolumes".to_owned(), verb: "list".to_owned() };

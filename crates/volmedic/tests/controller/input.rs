@@ -5,10 +5,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use volmedic_testkit::sim::Sim;
+use volmedic_testkit::objects;
+use volmedic_testkit::sim::{Sim, capability as can};
 
 use crate::process::{Controller, program};
 use crate::server;
+use crate::stage::Stage;
 
 /// A command line that is wrong, and surroundings that are.
 const WRONG_LINE: i32 = 2;
@@ -85,6 +87,35 @@ async fn sockets_and_drivers() {
     let hasty = ["--leader-election", "--leader-election-renew-deadline=1h"];
     let words = ["volmedic: ", "renew deadline", "lease duration"];
     refused(&[&socket, &kubeconfig, hasty[0], hasty[1]], WRONG_PLACE, &words).await;
+}
+
+/// A driver that nobody registered, without a single volume, where others have theirs.
+#[tokio::test]
+async fn a_driver_that_is_not_the_one_whose_volumes_exist() {
+    let stage = Stage::new(&[can::LIST_VOLUME_HEALTH]).await;
+    stage.claims(&["data"]).await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let sim = Sim::start(&dir.path().join("csi.sock"), "stranger.example.net", &[]).expect("a driver");
+    let arguments = [flag("csi-address", sim.socket()), flag("kubeconfig", &stage.kubeconfig)];
+    let arguments = arguments.each_ref().map(|argument| &**argument);
+    let words = [
+        "volmedic: the driver behind --csi-address is stranger.example.net",
+        "there are volumes of",
+        "--driver-name=stranger.example.net",
+    ];
+    refused(&arguments, WRONG_PLACE, &words).await;
+
+    // Whoever names it means it, and one that is registered was meant to be here.
+    let named = Controller::spawn(
+        Command::new(program()).arg("controller").args(arguments).arg("--driver-name=stranger.example.net"),
+    );
+    named.wait_log("there is no PersistentVolume of this driver").await;
+    named.wait_log("watching").await;
+    assert_eq!(named.terminate(), Some(0));
+    objects::csi_driver(&stage.client, "stranger.example.net").await.expect("a CSIDriver");
+    let registered = Controller::spawn(Command::new(program()).arg("controller").args(arguments));
+    registered.wait_log("watching").await;
+    assert_eq!(registered.terminate(), Some(0));
 }
 
 #[tokio::test]

@@ -43,6 +43,7 @@ impl Stage {
         let client = plane.client().await.expect("a client");
         let namespace = plane.namespace("controller").await.expect("a namespace");
         let driver = format!("{namespace}.csi.example.net");
+        objects::csi_driver(&client, &driver).await.expect("a CSIDriver");
         let dir = tempfile::tempdir().expect("a directory for the socket");
         let sim =
             Sim::start(&dir.path().join("csi.sock"), &driver, capabilities).expect("the driver listens");
