@@ -2,7 +2,7 @@
 //!
 //! The measuring itself is a program of its own, so that this one stays quick to build.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
@@ -13,6 +13,8 @@ use crate::workspace::{self, Workspace};
 
 /// Where the figures of a full run are kept.
 const PAGE: &str = "docs/bench-controller.md";
+const DRIVER_PAGE: &str = "docs/bench-driver.md";
+const HUB_PAGE: &str = "docs/bench-hub.md";
 const BUILD_LIMIT: Duration = Duration::from_hours(1);
 const RUN_LIMIT: Duration = Duration::from_hours(4);
 const QUICK: [usize; 2] = [1000, 10_000];
@@ -30,8 +32,10 @@ pub(crate) struct Args {
 enum Role {
     /// The controller beside a driver with many volumes, and external-health-monitor where it can be had
     Controller(Controller),
-    /// The reference driver: how time grows from 1,000 to 10,000 volumes. Needs root
+    /// The reference driver: how time grows from 1,000 to 10,000 volumes. Writes docs/bench-driver.md. Needs root
     Driver,
+    /// The hub with 5,000 claims on 100 nodes, all turning bad and good. Writes docs/bench-hub.md
+    Hub,
 }
 
 #[derive(Debug, clap::Args)]
@@ -53,7 +57,8 @@ struct Controller {
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     let controller = match &args.role {
         Role::Controller(controller) => controller,
-        Role::Driver => return driver(workspace),
+        Role::Driver => return scale(workspace, "driver", "how_time_grows", DRIVER_PAGE),
+        Role::Hub => return scale(workspace, "hub", "how_it_scales", HUB_PAGE),
     };
     step(workspace, &["build", "--release", "--package=volmedic", "--package=volmedic-bench"], BUILD_LIMIT)?;
     let program = workspace.target.join("release/volmedic");
@@ -66,11 +71,15 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     step(workspace, &arguments.iter().map(String::as_str).collect::<Vec<_>>(), RUN_LIMIT)
 }
 
-/// The measurement is a test that is not run with the others, because it starts the driver as they do.
-fn driver(workspace: &Workspace) -> Result<()> {
-    let test = ["test", "--release", "--package=volmedic", "--test=driver"];
-    let which = ["--", "--ignored", "--nocapture", "how_time_grows"];
-    step(workspace, &[&test[..], &which[..]].concat(), RUN_LIMIT)
+/// The measurement is a test that is not run with the others, because it starts the role as they do.
+fn scale(workspace: &Workspace, target: &str, name: &str, page: &str) -> Result<()> {
+    let target = format!("--test={target}");
+    let test = ["test", "--release", "--package=volmedic", &target];
+    let which = ["--", "--ignored", "--nocapture", name];
+    let page = workspace.root.join(page);
+    step_with(workspace, &[&test[..], &which[..]].concat(), RUN_LIMIT, |command| {
+        command.env("VOLMEDIC_BENCH_PAGE", page);
+    })
 }
 
 impl Controller {
@@ -97,8 +106,18 @@ impl Controller {
 }
 
 fn step(workspace: &Workspace, arguments: &[&str], limit: Duration) -> Result<()> {
+    step_with(workspace, arguments, limit, |_| {})
+}
+
+fn step_with(
+    workspace: &Workspace,
+    arguments: &[&str],
+    limit: Duration,
+    prepare: impl FnOnce(&mut Command),
+) -> Result<()> {
     let mut command = workspace::cargo();
     command.args(arguments).current_dir(&workspace.root).stdin(Stdio::null());
+    prepare(&mut command);
     child::wait(command, limit).map_err(|why| anyhow!("`cargo {}` {why}", arguments[0]))
 }
 

@@ -11,6 +11,7 @@ use crate::sources::{self, Source};
 use crate::workspace::Workspace;
 
 mod difference;
+mod manifests;
 mod pages;
 
 pub(crate) use pages::{METRICS_PAGE, REASONS_PAGE, metric_row_start, reason_heading};
@@ -23,6 +24,8 @@ struct Generated {
 
 /// To add a generated file, add it here.
 const FILES: &[Generated] = &[
+    Generated { path: "deploy/crds/nodevolumehealths.yaml", make: manifests::node_volume_health },
+    Generated { path: "deploy/crds/volumehealths.yaml", make: manifests::volume_health },
     Generated { path: METRICS_PAGE, make: pages::metrics },
     Generated { path: REASONS_PAGE, make: pages::reasons },
 ];
@@ -100,7 +103,7 @@ mod tests {
         let tree = Tree::workspace(&[], &[]);
         let workspace = tree.load();
         let error = run(&workspace, true).unwrap_err().to_string();
-        assert!(error.starts_with("2 of 2 generated files are out of date"), "{error}");
+        assert!(error.starts_with("4 of 4 generated files are out of date"), "{error}");
         assert!(!tree.root().join("docs").exists(), "a check writes nothing");
 
         run(&workspace, false).unwrap();
@@ -108,7 +111,7 @@ mod tests {
 
         tree.write(REASONS_PAGE, "edited by hand");
         let error = run(&workspace, true).unwrap_err().to_string();
-        assert!(error.starts_with("1 of 2 generated files are out of date"), "{error}");
+        assert!(error.starts_with("1 of 4 generated files are out of date"), "{error}");
         run(&workspace, false).unwrap();
         run(&workspace, true).unwrap();
     }

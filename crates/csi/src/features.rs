@@ -90,6 +90,17 @@ impl Features {
         self.controller.has(ControllerType::GetVolumeHealth as i32)
     }
 
+    /// The controller's capabilities as the specification spells them; a number it does not have is shown as such.
+    pub fn controller_names(&self) -> Vec<String> {
+        let known = |number| ControllerType::try_from(number).ok().map(|known| known.as_str_name());
+        spell(&self.controller, known)
+    }
+
+    /// The node's capabilities, in the same way.
+    pub fn node_names(&self) -> Vec<String> {
+        spell(&self.node, |number| NodeType::try_from(number).ok().map(|known| known.as_str_name()))
+    }
+
     pub fn stages(&self) -> bool {
         self.node.has(NodeType::StageUnstageVolume as i32)
     }
@@ -110,6 +121,11 @@ impl Features {
     pub fn node_storage_health(&self) -> bool {
         self.node.has(NodeType::GetStorageHealth as i32)
     }
+}
+
+fn spell(numbers: &Numbers, known: impl Fn(i32) -> Option<&'static str>) -> Vec<String> {
+    let name = |number| known(number).map_or_else(|| format!("UNKNOWN({number})"), str::to_owned);
+    numbers.iter().map(name).collect()
 }
 
 /// Capabilities of csi-addons: pairs of the field that names the feature and the number inside it.
@@ -195,6 +211,17 @@ mod tests {
         assert_eq!(addons.iter().collect::<Vec<_>>(), [(HEALER_FIELD, 1), (15, 300)]);
         assert!(addons.announces_healer(HEALER_FIELD));
         assert!(!addons.announces_healer(15));
+    }
+
+    #[test]
+    fn capabilities_are_spelt_as_the_specification_does() {
+        let features = Features {
+            controller: [17, 3, 999].into_iter().collect(),
+            node: [1].into_iter().collect(),
+            ..Features::default()
+        };
+        assert_eq!(features.controller_names(), ["LIST_VOLUMES", "LIST_VOLUME_HEALTH", "UNKNOWN(999)"]);
+        assert_eq!(features.node_names(), ["STAGE_UNSTAGE_VOLUME"]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
 /// Every RPC this crate can call. A closed list, so that the metric label is bounded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
     GetPluginInfo,
     GetPluginCapabilities,

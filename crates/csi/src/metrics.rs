@@ -9,6 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::latency::{Latencies, Latency};
 use crate::method::Method;
 use crate::oddity::Oddities;
 
@@ -47,6 +48,7 @@ pub struct Metrics {
     operations: Family<Operation, Histogram, fn() -> Histogram>,
     oddities: Family<Odd, Counter<u64, AtomicU64>>,
     connections: Family<Named, Counter<u64, AtomicU64>>,
+    latencies: Latencies,
 }
 
 impl Metrics {
@@ -55,6 +57,7 @@ impl Metrics {
             operations: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
             oddities: Family::default(),
             connections: Family::default(),
+            latencies: Latencies::default(),
         };
         registry.register(OPERATIONS.0, OPERATIONS.3, metrics.operations.clone());
         // The encoder adds `_total` to a counter's name, and a full stop to every help text.
@@ -67,6 +70,11 @@ impl Metrics {
         metrics
     }
 
+    /// How long the latest calls took, of every kind that was called, whichever driver it went to.
+    pub fn latencies(&self) -> Vec<Latency> {
+        self.latencies.read()
+    }
+
     pub(crate) fn called(&self, driver: Option<&str>, method: Method, code: &'static str, took: Duration) {
         let labels = Operation {
             driver_name: driver.unwrap_or(UNNAMED).to_owned(),
@@ -74,6 +82,8 @@ impl Metrics {
             grpc_status_code: code,
         };
         self.operations.get_or_create(&labels).observe(took.as_secs_f64());
+        // To say that there is no such call is an answer, and a proper one.
+        self.latencies.called(method, !matches!(code, "OK" | "Unimplemented"), took);
     }
 
     pub(crate) fn odd(&self, driver: &str, oddities: &Oddities) {

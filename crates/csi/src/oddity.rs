@@ -107,6 +107,12 @@ impl Oddities {
         self.counts[oddity as usize] = self.counts[oddity as usize].saturating_add(1);
     }
 
+    pub(crate) fn add(&mut self, others: &Self) {
+        for (mine, theirs) in self.counts.iter_mut().zip(&others.counts) {
+            *mine = mine.saturating_add(*theirs);
+        }
+    }
+
     pub fn count(&self, oddity: Oddity) -> u64 {
         self.counts[oddity as usize]
     }

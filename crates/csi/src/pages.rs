@@ -1,5 +1,5 @@
 //! Walks a list page by page and hands over each entry as it comes. However the driver behaves, the walk ends, holds
-//! one page at a time, and tells at the end whether the list was whole.
+//! at most two pages, and tells at the end whether the list was whole.
 
 mod end;
 mod listing;
@@ -20,7 +20,7 @@ use crate::answer::{Cleaner, ListedVolume, VolumeHealth};
 use crate::backoff::Backoff;
 use crate::error::{CallError, Kind};
 use crate::link::About;
-use crate::oddity::Oddity;
+use crate::oddity::{Oddities, Oddity};
 use crate::secrets::Secrets;
 use crate::session::Session;
 use crate::wire::Page;
@@ -116,21 +116,32 @@ impl Pager {
             self.generation = session.generation();
             self.size = Size::new(&self.limits);
         }
-        let mut walk = Walk {
+        let started = Instant::now();
+        let mut ask = Ask {
             session,
             listing,
             limits: &self.limits,
             size: &mut self.size,
+            oddities: Oddities::default(),
+            retries: 0,
+            started,
+        };
+        let mut take = Take {
+            listing,
+            limits: &self.limits,
             memory: Memory::default(),
             cleaner: Cleaner::new(listing.secrets()),
             counts: Counts::default(),
             nameless: 0,
-            started: Instant::now(),
         };
-        let walked = walk.walk(&mut visit).await;
+        let walked = walk(&mut ask, &mut take, &mut visit).await;
         // Whichever way it ended, nothing that was handed over stays behind.
         visit.breathe().await;
-        let Walk { cleaner: Cleaner { mut oddities, .. }, mut counts, nameless, started, memory, .. } = walk;
+        let Ask { oddities: mut found, retries, .. } = ask;
+        let Take { cleaner: Cleaner { oddities, .. }, mut counts, nameless, memory, .. } = take;
+        found.add(&oddities);
+        let mut oddities = found;
+        counts.retries = retries;
         let broken = match walked {
             Err(broken) => Some(broken),
             Ok(()) if nameless > 0 => Some(Broken::Nameless { count: nameless }),
@@ -153,17 +164,84 @@ impl Pager {
     }
 }
 
-/// One pass under way.
-struct Walk<'a, L> {
+/// Goes from page to page. The next page is asked for while the entries of the last are handed over, so that neither
+/// the driver nor we wait for the other.
+async fn walk<L: Listing>(
+    ask: &mut Ask<'_, L>,
+    take: &mut Take<'_, L>,
+    visit: &mut impl Visit<L::Entry>,
+) -> Result<(), Broken> {
+    let mut token = String::new();
+    let mut restarted = false;
+    let mut previous = None;
+    let (mut stale, mut empty) = (0, 0);
+    let mut answer = ask.fetch(&token).await;
+    loop {
+        let fetched = match answer {
+            // The driver no longer knows its own token: the specification says to begin again.
+            Err(Broken::Call(error)) if error.kind() == Kind::Aborted && !token.is_empty() && !restarted => {
+                ask.oddities.note(Oddity::TokenRefused);
+                take.counts.restarts += 1;
+                take.memory = Memory::default();
+                restarted = true;
+                token.clear();
+                answer = ask.fetch(&token).await;
+                continue;
+            }
+            other => other?,
+        };
+        let Fetched { page, asked, doubt } = fetched;
+        take.counts.pages += 1;
+        let last = page.next_token.is_empty();
+        take.note_shape(&page, asked, previous, last);
+        previous = Some((page.entries, asked));
+        empty = if page.entries == 0 { empty + 1 } else { 0 };
+
+        // What its entries say is believed, whatever else is wrong with the page.
+        let end = match doubt {
+            Some(error) => Some(Err(Broken::MaybeTruncated(error))),
+            None if last => Some(Ok(())),
+            None if empty >= MAX_EMPTY => Some(Err(Broken::EmptyPages { count: empty })),
+            None => take.check_token(&page.next_token).err().map(Err),
+        };
+        if let Some(end) = end {
+            take.hand_over(&page, visit).await?;
+            return end;
+        }
+        token.clone_from(&page.next_token);
+        let (next, fresh) = tokio::join!(biased; ask.fetch(&token), take.hand_over(&page, visit));
+        if fresh? {
+            stale = 0;
+        } else if page.entries > 0 {
+            take.cleaner.oddities.note(Oddity::RepeatedPage);
+            stale += 1;
+        }
+        if stale >= MAX_STALE {
+            return Err(Broken::RepeatedPages { count: stale });
+        }
+        answer = next;
+    }
+}
+
+/// The half of a pass that gets pages.
+struct Ask<'a, L> {
     session: &'a Session,
     listing: &'a L,
     limits: &'a Limits,
     size: &'a mut Size,
+    oddities: Oddities,
+    retries: u64,
+    started: Instant,
+}
+
+/// The half of a pass that goes through them.
+struct Take<'a, L> {
+    listing: &'a L,
+    limits: &'a Limits,
     memory: Memory,
     cleaner: Cleaner<'a>,
     counts: Counts,
     nameless: u64,
-    started: Instant,
 }
 
 /// A page, and what is uncertain about it.
@@ -175,65 +253,20 @@ struct Fetched {
     doubt: Option<CallError>,
 }
 
-impl<L: Listing> Walk<'_, L> {
-    async fn walk(&mut self, visit: &mut impl Visit<L::Entry>) -> Result<(), Broken> {
-        let mut token = String::new();
-        let mut restarted = false;
-        let mut previous = None;
-        let (mut stale, mut empty) = (0, 0);
-        loop {
-            if self.counts.pages >= self.limits.max_pages {
-                return Err(Broken::TooManyPages { max: self.limits.max_pages });
-            }
-            let fetched = match self.fetch(&token).await {
-                // The driver no longer knows its own token: the specification says to begin again.
-                Err(Broken::Call(error))
-                    if error.kind() == Kind::Aborted && !token.is_empty() && !restarted =>
-                {
-                    self.cleaner.oddities.note(Oddity::TokenRefused);
-                    self.counts.restarts += 1;
-                    self.memory = Memory::default();
-                    restarted = true;
-                    token.clear();
-                    continue;
-                }
-                other => other?,
-            };
-            let Fetched { page, asked, doubt } = fetched;
-            self.counts.pages += 1;
-            let last = page.next_token.is_empty();
-            self.note_shape(&page, asked, previous, last);
-            previous = Some((page.entries, asked));
-
-            let fresh = self.hand_over(&page, visit).await?;
-            if let Some(error) = doubt {
-                return Err(Broken::MaybeTruncated(error));
-            }
-            if last {
-                return Ok(());
-            }
-            empty = if page.entries == 0 { empty + 1 } else { 0 };
-            if empty >= MAX_EMPTY {
-                return Err(Broken::EmptyPages { count: empty });
-            }
-            if page.entries > 0 && !fresh {
-                self.cleaner.oddities.note(Oddity::RepeatedPage);
-                stale += 1;
-            } else if fresh {
-                stale = 0;
-            }
-            if stale >= MAX_STALE {
-                return Err(Broken::RepeatedPages { count: stale });
-            }
-            if page.next_token.len() > MAX_TOKEN {
-                return Err(Broken::TokenTooLong { length: page.next_token.len() });
-            }
-            if !self.memory.new_token(&page.next_token) {
-                self.cleaner.oddities.note(Oddity::TokenLoop);
-                return Err(Broken::TokenLoop { page: self.counts.pages });
-            }
-            token = page.next_token;
+impl<L: Listing> Take<'_, L> {
+    /// Whether there can be another page after this one.
+    fn check_token(&mut self, token: &str) -> Result<(), Broken> {
+        if token.len() > MAX_TOKEN {
+            return Err(Broken::TokenTooLong { length: token.len() });
         }
+        if !self.memory.new_token(token) {
+            self.cleaner.oddities.note(Oddity::TokenLoop);
+            return Err(Broken::TokenLoop { page: self.counts.pages });
+        }
+        if self.counts.pages >= self.limits.max_pages {
+            return Err(Broken::TooManyPages { max: self.limits.max_pages });
+        }
+        Ok(())
     }
 
     fn note_shape(&mut self, page: &Page, asked: u32, previous: Option<(usize, u32)>, last: bool) {
@@ -254,6 +287,8 @@ impl<L: Listing> Walk<'_, L> {
     /// Gives the entries of one page to the visitor. True if any of them is new in this pass.
     async fn hand_over(&mut self, page: &Page, visit: &mut impl Visit<L::Entry>) -> Result<bool, Broken> {
         let mut fresh = false;
+        // Whoever writes to the driver gets to send the request for the next page first.
+        tokio::task::yield_now().await;
         for (index, bytes) in page.entries().enumerate() {
             if self.counts.entries >= self.limits.max_entries {
                 return Err(Broken::TooManyEntries { max: self.limits.max_entries });
@@ -278,7 +313,9 @@ impl<L: Listing> Walk<'_, L> {
         visit.breathe().await;
         Ok(fresh)
     }
+}
 
+impl<L: Listing> Ask<'_, L> {
     /// One page, asked for in smaller and smaller pieces while it is too much for the driver or for us.
     async fn fetch(&mut self, token: &str) -> Result<Fetched, Broken> {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -300,16 +337,16 @@ impl<L: Listing> Walk<'_, L> {
                     slow <= MAX_SLOW && self.size.halve()
                 }
                 Kind::TooLarge => {
-                    self.cleaner.oddities.note(Oddity::TooLargePage);
+                    self.oddities.note(Oddity::TooLargePage);
                     self.size.halve()
                 }
                 Kind::Unreadable => {
-                    self.cleaner.oddities.note(Oddity::UnreadablePage);
+                    self.oddities.note(Oddity::UnreadablePage);
                     self.size.halve()
                 }
                 Kind::ResourceExhausted => self.size.halve(),
                 Kind::InvalidArgument if token.is_empty() && self.size.lift() => {
-                    self.cleaner.oddities.note(Oddity::MaxEntriesRefused);
+                    self.oddities.note(Oddity::MaxEntriesRefused);
                     true
                 }
                 _ => false,
@@ -318,7 +355,7 @@ impl<L: Listing> Walk<'_, L> {
                 let unreadable = error.kind() == Kind::Unreadable;
                 return Err(if unreadable { Broken::Unreadable(error) } else { Broken::Call(error) });
             }
-            self.counts.retries += 1;
+            self.retries += 1;
             sleep(backoff.failed()).await;
         }
     }
@@ -331,7 +368,7 @@ impl<L: Listing> Walk<'_, L> {
         }
         match self.call(0, token).await? {
             Ok(whole) if whole.entries > page.entries => {
-                self.cleaner.oddities.note(Oddity::TruncatedList);
+                self.oddities.note(Oddity::TruncatedList);
                 self.size.lift();
                 Ok(Fetched { page: whole, asked: 0, doubt: None })
             }

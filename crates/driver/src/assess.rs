@@ -11,6 +11,7 @@ use volmedic_host::mounts::Table;
 use crate::error::{Error, Result};
 use crate::health::{Backing, Checks, Depth, DriveState, LoopFacts, Place, Report, VolumeFacts};
 use crate::mount::table;
+use crate::mounter;
 use crate::record::{Access, Kind, VolumeRecord};
 use crate::store::{Store, read_record};
 
@@ -87,7 +88,11 @@ impl Assessor {
         let mounted = staged.filter(|staged| matches!(staged.access, Access::Mount { .. }));
         let targets = record.published.iter().filter(|(_, published)| published.done);
         let backing = match volume.kind {
-            Kind::Fuse => Backing::Folder { folder: directory.files(), source: Some(volume.id.clone()) },
+            Kind::Fuse => Backing::Folder {
+                folder: directory.files(),
+                source: Some(volume.id.clone()),
+                mounter_dead: staged.is_some() && mounter::find(&directory)?.is_none(),
+            },
             Kind::Loop => Backing::Image {
                 file: directory.image(),
                 device: staged.and(record.loop_device).map(|attached| LoopFacts { number: attached.number }),

@@ -86,6 +86,23 @@ pub struct Config {
     pub program: PathBuf,
     /// How volumes are looked at.
     pub checks: Settings,
+    /// The side of csi-addons: who we are, and healing. Needs the node service to heal.
+    pub addons: Option<Addons>,
+}
+
+/// Healing, and who may ask for it.
+#[derive(Clone, Debug)]
+pub struct Addons {
+    /// A unix socket, as the other endpoint.
+    pub endpoint: String,
+    /// How long whoever uses a volume waits after the death of its mounter before they get errors instead. Only while
+    /// they wait can a heal bring back the mounts that they have.
+    pub session_grace: Duration,
+    /// Whether a file system that the kernel made read-only is made writable again. An error made it so, and writing on
+    /// may make it worse.
+    pub remount_writable: bool,
+    /// Callers must know what is in this file: the secret `token` of a request. Read anew for every call.
+    pub token_file: Option<PathBuf>,
 }
 
 impl Config {

@@ -39,10 +39,17 @@ pub enum Error {
     Precondition { volume: String, why: String },
     #[error("{what} took longer than {}; it goes on in the background, call again for the outcome", Seconds(*after))]
     Deadline { what: &'static str, after: Duration },
+    #[error(
+        "{what} took longer than {}: the volume hangs; clear the fault that holds it or heal it, then clear this one",
+        Seconds(*after)
+    )]
+    Hung { what: String, after: Duration },
     #[error("{at_once} operations are running already; call again later")]
     Overloaded { at_once: usize },
     #[error("{what} is not offered: {why}")]
     NotOffered { what: &'static str, why: &'static str },
+    #[error("the secrets of the request are not valid: {why}")]
+    Refused { why: &'static str },
     #[error("the state of volume {volume} could not be seen: {why}; ask again later")]
     Unseen { volume: String, why: String },
     #[error("{tool} failed on {on}: {why}")]
@@ -80,9 +87,10 @@ impl Error {
             Self::OutOfRange { .. } => Code::OutOfRange,
             Self::Exhausted(_) => Code::ResourceExhausted,
             Self::Precondition { .. } => Code::FailedPrecondition,
-            Self::Deadline { .. } => Code::DeadlineExceeded,
+            Self::Deadline { .. } | Self::Hung { .. } => Code::DeadlineExceeded,
             Self::Overloaded { .. } | Self::Unseen { .. } => Code::Unavailable,
             Self::NotOffered { .. } => Code::Unimplemented,
+            Self::Refused { .. } => Code::Unauthenticated,
             Self::Io { source, .. } if is_full(source) => Code::ResourceExhausted,
             Self::Tool { .. } | Self::Io { .. } | Self::Record { .. } | Self::Bug(_) => Code::Internal,
         }

@@ -6,6 +6,9 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 pub(crate) mod hook;
 mod mounts;
@@ -118,7 +121,7 @@ faults! {
         "Empty files take all free inodes.", "The files are deleted.";
     MounterKilled, "mounter-killed", &[Kind::Fuse],
         "The mounter process is killed.",
-        "The dead mounts are taken away; staging and publishing again brings the volume back.";
+        "Unless a heal brought it back, the dead mounts are taken away; staging and publishing again brings the volume back.";
     MounterFrozen, "mounter-frozen", &[Kind::Fuse],
         "The mounter process is stopped (SIGSTOP).", "It is continued.";
     MounterEio, "mounter-eio", &[Kind::Fuse],
@@ -186,15 +189,25 @@ impl Fault {
     }
 }
 
+/// Longer than any repair that clearing a fault may need.
+const DEADLINE: Duration = Duration::from_mins(3);
+
 /// The faults of one driver and its volumes.
 #[derive(Debug, Clone)]
 pub struct Faults {
     state: StateDir,
+    deadline: Duration,
 }
 
 impl Faults {
     pub fn at(state: StateDir) -> Self {
-        Self { state }
+        Self { state, deadline: DEADLINE }
+    }
+
+    /// How long one injury, or its undoing, may take. A volume that hangs holds whoever touches it.
+    #[must_use]
+    pub fn with_deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
     }
 
     /// What is injected now, into a volume or, with none, into the driver.
@@ -210,18 +223,21 @@ impl Faults {
         }
         let victim = self.victim(fault, volume)?;
         let note = notes.open(fault)?;
-        let done = match &victim {
-            None => processes::hurt_driver(fault, &self.state),
-            Some(victim) => hurt(fault, victim, &note),
-        };
-        // Half done is undone as far as it went.
-        done.inspect_err(|_| {
-            if let Some(victim) = &victim
-                && let Err(error) = heal(fault, victim, &note)
-            {
-                tracing::debug!(%error, "what was begun could not be undone");
-            }
-            note.close();
+        let state = self.state.clone();
+        self.in_time(format!("injecting {fault}"), move || {
+            let done = match &victim {
+                None => processes::hurt_driver(fault, &state),
+                Some(victim) => hurt(fault, victim, &note),
+            };
+            // Half done is undone as far as it went.
+            done.inspect_err(|_| {
+                if let Some(victim) = &victim
+                    && let Err(error) = heal(fault, victim, &note)
+                {
+                    tracing::debug!(%error, "what was begun could not be undone");
+                }
+                note.close();
+            })
         })
     }
 
@@ -236,12 +252,30 @@ impl Faults {
             ));
         }
         let note = notes.open(fault)?;
-        match self.victim(fault, volume)? {
-            None => processes::heal_driver(fault, &self.state)?,
-            Some(victim) => heal(fault, &victim, &note)?,
-        }
-        note.close();
-        Ok(())
+        let victim = self.victim(fault, volume)?;
+        let state = self.state.clone();
+        self.in_time(format!("clearing {fault}"), move || {
+            match &victim {
+                None => processes::heal_driver(fault, &state)?,
+                Some(victim) => heal(fault, victim, &note)?,
+            }
+            note.close();
+            Ok(())
+        })
+    }
+
+    /// Whoever waits for a volume that hangs is left behind, with the note of the fault: it may yet come to pass.
+    fn in_time(&self, what: String, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+        let (done, outcome) = mpsc::channel();
+        let spawned = thread::Builder::new().name("fault".to_owned()).spawn(move || {
+            // Nobody listens any more when it took too long.
+            let _ = done.send(work());
+        });
+        spawned.map_err(Error::io("start a thread"))?;
+        outcome.recv_timeout(self.deadline).unwrap_or_else(|error| match error {
+            mpsc::RecvTimeoutError::Timeout => Err(Error::Hung { what, after: self.deadline }),
+            mpsc::RecvTimeoutError::Disconnected => Err(Error::Bug(format!("{what} panicked"))),
+        })
     }
 
     fn notes(&self, volume: Option<&str>) -> Result<Notes> {

@@ -50,13 +50,13 @@ impl Filesystem {
         [Self::Ext4, Self::Xfs, Self::Btrfs].into_iter().find(|known| known.name() == text)
     }
 
-    /// The smallest image that the tool of this file system agrees to format: mkfs.xfs refuses less than 300 MiB,
-    /// mkfs.btrfs less than about 109 MiB, and an ext4 much smaller than this has no journal.
+    /// The smallest image that can be formatted and grown later: mkfs.xfs refuses less than 300 MiB, the kernel grows no
+    /// btrfs to less than 256 MiB, and an ext4 much smaller than this has no journal.
     pub(crate) fn minimum_bytes(self) -> u64 {
         match self {
             Self::Ext4 => 8 * MIB,
             Self::Xfs => 300 * MIB,
-            Self::Btrfs => 128 * MIB,
+            Self::Btrfs => 256 * MIB,
         }
     }
 

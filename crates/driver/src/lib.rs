@@ -34,7 +34,7 @@ mod store;
 mod sys;
 mod work;
 
-pub use config::{Config, Dialect, Services};
+pub use config::{Addons, Config, Dialect, Services};
 pub use error::{Error, Result};
 pub use loops::LoopDevice;
 pub use serve::serve;

@@ -52,11 +52,7 @@ impl LoopDevice {
 
     /// Attaches an image to a free device.
     pub(crate) fn attach(image: &Path, readonly: bool) -> Result<Attached> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(!readonly)
-            .open(image)
-            .map_err(Error::io(format_args!("open the image {}", image.display())))?;
+        let file = open_image(image, readonly)?;
         let control = OpenOptions::new()
             .read(true)
             .write(true)
@@ -67,17 +63,10 @@ impl LoopDevice {
         for attempt in 0..ATTEMPTS {
             let _alone = FINDING_FREE.lock().unwrap_or_else(PoisonError::into_inner);
             let device = Self(sys::loop_free_number(&control).map_err(failed)?);
-            match device.open(readonly).and_then(|opened| sys::loop_configure(opened, &file, readonly)) {
-                Ok(()) => {
-                    let metadata = file.metadata().map_err(failed)?;
-                    // The setting outlives an attachment; whoever had the number before may have left it on.
-                    device.set_readonly(readonly)?;
-                    return Ok(device.attached_to(identity(&metadata)));
-                }
+            match device.configure(&file, readonly)? {
+                Ok(attached) => return Ok(attached),
                 // Taken meanwhile, or its node is not there yet.
-                Err(error)
-                    if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::ENXIO | libc::ENOENT)) =>
-                {
+                Err(error) if is_taken(&error) => {
                     last = error;
                     sleep(Duration::from_millis(u64::from(attempt.min(20))));
                 }
@@ -85,6 +74,45 @@ impl LoopDevice {
             }
         }
         Err(failed(last))
+    }
+
+    /// Attaches an image to this very device; `None` when somebody else has it.
+    pub(crate) fn attach_again(self, image: &Path, readonly: bool) -> Result<Option<Attached>> {
+        match self.configure(&open_image(image, readonly)?, readonly)? {
+            Ok(attached) => Ok(Some(attached)),
+            Err(error) if is_taken(&error) => Ok(None),
+            Err(error) => {
+                let device = self.path();
+                Err(Error::io(format_args!("attach {} to {}", image.display(), device.display()))(error))
+            }
+        }
+    }
+
+    fn configure(self, image: &File, readonly: bool) -> Result<io::Result<Attached>> {
+        if let Err(error) =
+            self.open(readonly).and_then(|opened| sys::loop_configure(opened, image, readonly))
+        {
+            return Ok(Err(error));
+        }
+        let metadata = image.metadata().map_err(Error::io("look at the image"))?;
+        // The setting outlives an attachment; whoever had the number before may have left it on.
+        self.set_readonly(readonly)?;
+        Ok(Ok(self.attached_to(identity(&metadata))))
+    }
+
+    /// Calls off a detaching that waits for the last user to let go. False when there was none.
+    pub(crate) fn stay(self) -> Result<bool> {
+        let what = format!("keep {} attached", self.path().display());
+        let mut waited = false;
+        self.open(false)
+            .and_then(|device| {
+                sys::loop_change(device, |flags, _| {
+                    waited = *flags & sys::LO_FLAGS_AUTOCLEAR != 0;
+                    *flags &= !sys::LO_FLAGS_AUTOCLEAR;
+                })
+            })
+            .map_err(Error::io(what))?;
+        Ok(waited)
     }
 
     fn attached_to(self, backing: Backing) -> Attached {
@@ -185,6 +213,18 @@ pub(crate) fn attached_below(directory: &Path) -> io::Result<Vec<(PathBuf, Attac
         }
     }
     Ok(found)
+}
+
+fn open_image(image: &Path, readonly: bool) -> Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(!readonly)
+        .open(image)
+        .map_err(Error::io(format_args!("open the image {}", image.display())))
+}
+
+fn is_taken(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBUSY | libc::ENXIO | libc::ENOENT))
 }
 
 fn identity(metadata: &fs::Metadata) -> Backing {

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::mount::{
-    MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, move_mount, open_tree, unmount,
+    MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_remount, move_mount, open_tree,
+    unmount,
 };
 use volmedic_host::mounts::{Mount, Table};
 
@@ -139,7 +140,29 @@ pub(crate) fn mount_disk(
         .map_err(Error::io(format_args!("mount {} as {}", device.path().display(), filesystem.name())))
 }
 
-/// Binds one open thing onto another. A read-only bind is read-only before anyone can see it.
+/// Makes a mounted file system writable again, with the flags it was mounted with.
+pub(crate) fn remount_writable(at: &Opened, options: &[String], more: MountFlags) -> Result<()> {
+    let mut flags = more;
+    let mut data: Vec<&str> = Vec::new();
+    for option in options {
+        match flag(option) {
+            Some(more) => flags |= more,
+            None => data.push(option),
+        }
+    }
+    let data =
+        std::ffi::CString::new(data.join(",")).map_err(|error| Error::invalid("mount_flags", error))?;
+    mount_remount(at.path(), flags - MountFlags::RDONLY, data.as_c_str())
+        .map_err(Error::io("make the file system writable again; the kernel's log says why"))
+}
+
+/// Makes one mount writable, whatever the file system behind it is.
+pub(crate) fn make_writable(at: &Opened) -> Result<()> {
+    sys::make_mount_writable(at).map_err(Error::io("make the mount writable again"))
+}
+
+/// Binds one open thing onto another. A read-only bind is read-only before anyone can see it, and one that is not is
+/// writable even if what it is made from is not.
 pub(crate) fn bind(from: &Opened, to: &Opened, readonly: bool) -> Result<()> {
     let bind = || {
         let clone =
@@ -147,6 +170,8 @@ pub(crate) fn bind(from: &Opened, to: &Opened, readonly: bool) -> Result<()> {
         let tree = open_tree(from, c"", clone)?;
         if readonly {
             sys::make_mount_readonly(&tree)?;
+        } else {
+            sys::make_mount_writable(&tree)?;
         }
         let empty = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         io::Result::Ok(move_mount(&tree, c"", to, c"", empty)?)

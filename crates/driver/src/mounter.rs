@@ -3,14 +3,23 @@
 //!
 //! The process is started by the driver and outlives it. It takes a lock and writes its own record before it mounts,
 //! so there are never two for one volume, and a driver that was killed at any moment finds it again.
+//!
+//! A driver that serves the healer holds a copy of each session. The death of a mounter is then not the end of its
+//! mounts: whoever uses them waits, and the next mounter goes on with the same session. See [`sessions`] and
+//! [`takeover`].
 
 mod accounts;
+mod deleted;
 mod inodes;
 mod passthrough;
 mod process;
 mod run;
+mod search;
+mod sessions;
+mod takeover;
 mod times;
 
-pub(crate) use process::{Mounters, stop};
+pub(crate) use process::{Mounters, Revived, stop};
 pub use process::{find, is_alive};
 pub use run::{Mounter, run};
+pub(crate) use sessions::Sessions;

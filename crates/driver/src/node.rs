@@ -4,6 +4,7 @@
 //! call after a crash then finds either nothing, or something it knows.
 
 mod expand;
+mod heal;
 mod publish;
 mod stage;
 
@@ -12,10 +13,12 @@ use std::sync::Arc;
 
 use volmedic_host::mounts::Mount;
 
+pub(crate) use heal::Patient;
+
 use crate::error::{Error, Result};
 use crate::mount::Expected;
 use crate::mounter::Mounters;
-use crate::paths::Roots;
+use crate::paths::{Place, Roots};
 use crate::record::{Access, Kind, NodeRecord, VolumeRecord};
 use crate::store::Store;
 use crate::work::{Locks, VolumeLock};
@@ -35,6 +38,17 @@ impl Node {
         let lock = self.locks.take_volume(id, &self.store.state.volume(id))?;
         // Again, under the lock: it may have been deleted or grown in between.
         Ok((lock, self.store.volume(id)?, self.store.nodes.get(id)?))
+    }
+
+    /// A volume inside of another would write into that, and one around another would hide it.
+    fn check_apart(&self, field: &'static str, place: &Place) -> Result<()> {
+        match self.store.nodes.nested_with(place.path()) {
+            None => Ok(()),
+            Some(other) => {
+                let why = format_args!("it lies inside of, or around, a place of volume {other}").to_string();
+                Err(Error::invalid(field, why))
+            }
+        }
     }
 
     fn write(&self, id: &str, record: &NodeRecord) -> Result<()> {

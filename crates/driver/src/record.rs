@@ -127,4 +127,10 @@ pub struct MounterRecord {
     /// In clock ticks since boot, so that a reused pid is not taken for the mounter.
     pub start_time: u64,
     pub mountpoint: PathBuf,
+    /// The descriptor of its FUSE session, so that a driver can hold a copy of it.
+    #[serde(default)]
+    pub session: Option<i32>,
+    /// How many processes have served the session before this one.
+    #[serde(default)]
+    pub generation: u32,
 }

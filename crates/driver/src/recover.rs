@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use crate::config::Services;
 use crate::error::{Error, Result};
 use crate::loops::attached_below;
-use crate::mounter;
+use crate::mounter::{self, Mounters};
 use crate::record::{Attached, Kind};
 use crate::state_dir::VolumeDir;
 use crate::store::{Store, remove_tree};
 
-pub(crate) fn recover(store: &Store, services: Services) -> Result<()> {
+pub(crate) fn recover(store: &Store, services: Services, mounters: &Mounters) -> Result<()> {
     if services.node {
         find_loop_devices(store)?;
-        end_orphaned_mounters(store)?;
+        find_mounters(store, mounters)?;
     }
     if services.controller {
         clear(&store.state.new_things())?;
@@ -70,16 +70,18 @@ fn owner(store: &Store, image: &Path, attached: Attached) -> Result<Owner> {
 }
 
 /// A mounter belongs to a staged volume of kind fuse, or to nobody.
-fn end_orphaned_mounters(store: &Store) -> Result<()> {
+fn find_mounters(store: &Store, mounters: &Mounters) -> Result<()> {
     for id in store.volumes.ids_on_disk()? {
         let directory = store.state.volume(&id);
         let Some(volume) = store.volumes.get(&id)? else { continue };
         // With a record that cannot be read nothing is known to be orphaned.
         let idle = store.nodes.get(&id).is_ok_and(|record| record.staged.is_none());
-        if volume.kind == Kind::Fuse
-            && idle
-            && let Err(error) = mounter::stop(&directory)
-        {
+        if volume.kind != Kind::Fuse {
+            continue;
+        }
+        if !idle {
+            mounters.hold(&id);
+        } else if let Err(error) = mounter::stop(&directory) {
             tracing::warn!(volume = id, %error, "an orphaned mounter stays");
         }
     }

@@ -11,16 +11,21 @@ use std::time::Duration;
 
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio_stream::wrappers::UnixListenerStream;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
+use tonic::{Request, Status};
 use volmedic_proto::csi::controller_server::ControllerServer;
 use volmedic_proto::csi::identity_server::IdentityServer;
 use volmedic_proto::csi::node_server::NodeServer;
+use volmedic_proto::healer::healer_node_server::HealerNodeServer;
+use volmedic_proto::identity::identity_server::IdentityServer as AddonsIdentityServer;
 
-use crate::config::Config;
+use crate::config::{Config, Services};
 use crate::error::{Error, Result};
 use crate::fault::hook::Misbehave;
-use crate::service::Driver;
+use crate::service::{AddonsService, Driver};
 
 /// How long calls may go on after the process was told to end.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -31,59 +36,110 @@ const LARGEST_REQUEST: usize = 1 << 20;
 
 /// Serves until SIGTERM or SIGINT. Mounts, loop devices and mounters stay: they belong to whoever asked for them.
 pub async fn serve(config: Config) -> Result<()> {
-    let socket = socket_path(&config.endpoint)?;
+    let socket = socket_path("endpoint", &config.endpoint)?;
+    let addons = config.addons.clone().map(Arc::new);
+    let addons_socket =
+        addons.as_ref().map(|addons| socket_path("addons-endpoint", &addons.endpoint)).transpose()?;
+    if addons_socket.as_ref() == Some(&socket) {
+        return Err(Error::invalid("addons-endpoint", "it is the CSI endpoint too; choose another path"));
+    }
     let driver = Arc::new(Driver::open(config)?);
     let config = &driver.config;
-    let listener = listen(&socket, config.socket_mode)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(Error::io("listen for SIGTERM"))?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::io("listen for SIGINT"))?;
-    let (ending, mut ended) = tokio::sync::watch::channel(false);
-    let stop = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        ending.send_replace(true);
-    };
-
-    let identity = IdentityServer::from_arc(Arc::clone(&driver)).max_decoding_message_size(LARGEST_REQUEST);
-    let controller = config
-        .services
-        .controller
-        .then(|| ControllerServer::from_arc(Arc::clone(&driver)).max_decoding_message_size(LARGEST_REQUEST));
-    let node = config
-        .services
-        .node
-        .then(|| NodeServer::from_arc(Arc::clone(&driver)).max_decoding_message_size(LARGEST_REQUEST));
+    let listener = listen("endpoint", &socket, config.socket_mode)?;
+    let addons_listener = addons_socket.as_ref().map(|at| listen("addons-endpoint", at, config.socket_mode));
+    let addons_listener = addons_listener.transpose()?;
+    let ended = told_to_end()?;
     tracing::info!(socket = %socket.display(), name = config.name, node = config.node_id, "serving");
-    let server = Server::builder()
-        .layer(Misbehave::new(&config.state_dir))
-        .add_service(identity)
-        .add_optional_service(controller)
-        .add_optional_service(node)
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop);
+    let csi = csi(&driver, listener, end(ended.clone()));
+    let healer = async {
+        let Some((addons, listener)) = addons.zip(addons_listener) else { return Ok(()) };
+        let service = AddonsService { driver: Arc::clone(&driver), addons };
+        healer(service, listener, end(ended.clone())).await
+    };
     let outcome = tokio::select! {
-        outcome = server => outcome.map_err(|error| Error::io("serve")(io::Error::other(error))),
+        outcome = async { tokio::try_join!(csi, healer) } => outcome.map(drop),
         () = async {
-            // The sender only goes away together with the server.
-            while !*ended.borrow_and_update() && ended.changed().await.is_ok() {}
+            end(ended.clone()).await;
             tokio::time::sleep(FAREWELL).await;
         } => {
             tracing::warn!("calls were still running when the driver ended");
             Ok(())
         }
     };
-    if let Err(error) = fs::remove_file(&socket) {
-        tracing::debug!(%error, "the socket stays behind");
+    for socket in addons_socket.iter().chain([&socket]) {
+        if let Err(error) = fs::remove_file(socket) {
+            tracing::debug!(%error, "a socket stays behind");
+        }
     }
     outcome
 }
 
-fn socket_path(endpoint: &str) -> Result<PathBuf> {
+/// Becomes true at SIGTERM or SIGINT.
+fn told_to_end() -> Result<watch::Receiver<bool>> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(Error::io("listen for SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::io("listen for SIGINT"))?;
+    let (ending, ended) = watch::channel(false);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        ending.send_replace(true);
+    });
+    Ok(ended)
+}
+
+async fn end(mut ended: watch::Receiver<bool>) {
+    // The sender only goes away after it has sent, or together with the runtime.
+    while !*ended.borrow_and_update() && ended.changed().await.is_ok() {}
+}
+
+async fn csi(driver: &Arc<Driver>, listener: UnixListener, end: impl Future<Output = ()>) -> Result<()> {
+    let Services { controller, node } = driver.config.services;
+    let identity = IdentityServer::from_arc(Arc::clone(driver)).max_decoding_message_size(LARGEST_REQUEST);
+    let controller = InterceptedService::new(
+        ControllerServer::from_arc(Arc::clone(driver)).max_decoding_message_size(LARGEST_REQUEST),
+        if_served(controller, "the controller service"),
+    );
+    let node = InterceptedService::new(
+        NodeServer::from_arc(Arc::clone(driver)).max_decoding_message_size(LARGEST_REQUEST),
+        if_served(node, "the node service"),
+    );
+    Server::builder()
+        .layer(Misbehave::new(&driver.config.state_dir))
+        .add_service(identity)
+        .add_service(controller)
+        .add_service(node)
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), end)
+        .await
+        .map_err(|error| Error::io("serve")(io::Error::other(error)))
+}
+
+async fn healer(service: AddonsService, listener: UnixListener, end: impl Future<Output = ()>) -> Result<()> {
+    let misbehave = Misbehave::new(&service.driver.config.state_dir);
+    Server::builder()
+        .layer(misbehave)
+        .add_service(AddonsIdentityServer::new(service.clone()).max_decoding_message_size(LARGEST_REQUEST))
+        .add_service(HealerNodeServer::new(service).max_decoding_message_size(LARGEST_REQUEST))
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), end)
+        .await
+        .map_err(|error| Error::io("serve the healer")(io::Error::other(error)))
+}
+
+/// Lets calls through, or tells that another process of the plugin serves them.
+fn if_served(
+    is_served: bool,
+    what: &'static str,
+) -> impl FnMut(Request<()>) -> std::result::Result<Request<()>, Status> + Clone {
+    const WHY: &str = "this process was started without it; see --services";
+    move |request| if is_served { Ok(request) } else { Err(Error::NotOffered { what, why: WHY }.into()) }
+}
+
+fn socket_path(field: &'static str, endpoint: &str) -> Result<PathBuf> {
     let path = Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
     if !path.is_absolute() || path.file_name().is_none() {
         return Err(Error::invalid(
-            "endpoint",
+            field,
             "it is not unix:// followed by an absolute path, such as unix:///run/csi.sock",
         ));
     }
@@ -104,18 +160,15 @@ fn is_served(socket: &Path) -> bool {
 
 /// Binds beside the final name and renames, so that nobody meets the socket before it has its mode, and a stale one
 /// is replaced in one step.
-fn listen(socket: &Path, mode: u32) -> Result<UnixListener> {
+fn listen(field: &'static str, socket: &Path, mode: u32) -> Result<UnixListener> {
     let failed = |what: &str| format!("{what} the socket {}", socket.display());
     match fs::symlink_metadata(socket) {
         Ok(found) if !found.file_type().is_socket() => {
-            return Err(Error::invalid(
-                "endpoint",
-                "something that is no socket is there; choose another path",
-            ));
+            return Err(Error::invalid(field, "something that is no socket is there; choose another path"));
         }
         Ok(_) if is_served(socket) => {
             return Err(Error::invalid(
-                "endpoint",
+                field,
                 "another process serves that socket; end it or choose another path",
             ));
         }

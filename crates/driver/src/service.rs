@@ -1,9 +1,12 @@
 //! The CSI services: requests in, checked and handed to the workers, answers out.
 
+mod addons;
 mod controller;
 mod health;
 mod identity;
 mod node;
+
+pub(crate) use addons::AddonsService;
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,7 +22,7 @@ use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::fault::hook::Pages;
 use crate::health::Checks;
-use crate::mounter::Mounters;
+use crate::mounter::{Mounters, Sessions};
 use crate::node::Node;
 use crate::paths::Roots;
 use crate::record::{Kind, Source, VolumeRecord};
@@ -50,8 +53,12 @@ impl Driver {
         let state = StateDir::new(&root);
         let config = Arc::new(config);
         let store = Arc::new(Store::open(&state, config.services)?);
-        let mounters = Mounters::new(config.program.clone(), state);
-        recover(&store, config.services)?;
+        // A session is only worth holding where somebody can ask for a heal.
+        let heals = config.addons.as_ref().filter(|_| config.services.node);
+        let sessions = heals.map(|addons| Sessions::start(addons.session_grace)).transpose();
+        let sessions = sessions.map_err(Error::io("watch over the sessions of mounters"))?;
+        let mounters = Mounters::new(config.program.clone(), state, sessions);
+        recover(&store, config.services, &mounters)?;
         let helpers = Helpers::with_program(&config.program, Limits::default());
         let checks = Checks::new(config.checks, helpers).map_err(Error::io("start the checks"))?;
         let assessor = Arc::new(Assessor { store: Arc::clone(&store), checks });

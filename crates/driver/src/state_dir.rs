@@ -7,6 +7,7 @@
 //!                      drive.json        what is believed of the drive under it, if not all is well
 //!                      disk.img          the backing of kind loop
 //!                      files/            the backing of kind fuse
+//!                      deleted/          files of kind fuse that were deleted while open, by inode number
 //!                      mounter.json      the running mounter; mounter.log, mounter.quota, mounter.fault beside it
 //! <state>/snapshots/<id>/snapshot.json, disk.img
 //! <state>/new/                           half-made things, renamed into place when whole
@@ -97,6 +98,11 @@ impl VolumeDir {
 
     pub fn files(&self) -> PathBuf {
         self.0.join(FILES)
+    }
+
+    /// Files that were deleted while somebody had them open.
+    pub fn deleted(&self) -> PathBuf {
+        self.0.join("deleted")
     }
 
     pub fn mounter_record(&self) -> PathBuf {

@@ -1,4 +1,5 @@
-//! What has no safe wrapper elsewhere: loop device ioctls, and what a child does between fork and exec.
+//! What has no safe wrapper elsewhere: loop device ioctls, attributes of mounts, a descriptor that changes its file,
+//! and what a child does between fork and exec.
 //!
 //! All `unsafe` of this crate is here.
 
@@ -160,8 +161,16 @@ pub(crate) fn block_flush(device: impl AsFd) -> io::Result<()> {
 
 /// Makes a detached mount read-only; the file system behind it is not touched.
 pub(crate) fn make_mount_readonly(tree: impl AsFd) -> io::Result<()> {
-    let attributes =
-        libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    change_mount(tree, libc::MOUNT_ATTR_RDONLY, 0)
+}
+
+/// Takes the read-only flag off a mount; whether the file system behind it is writable is another matter.
+pub(crate) fn make_mount_writable(tree: impl AsFd) -> io::Result<()> {
+    change_mount(tree, 0, libc::MOUNT_ATTR_RDONLY)
+}
+
+fn change_mount(tree: impl AsFd, set: u64, clear: u64) -> io::Result<()> {
+    let attributes = libc::mount_attr { attr_set: set, attr_clr: clear, propagation: 0, userns_fd: 0 };
     // SAFETY: the path is an empty NUL-terminated string, and pointer and size describe a live `struct mount_attr`,
     // which the kernel only reads.
     let result = unsafe {
@@ -175,6 +184,14 @@ pub(crate) fn make_mount_readonly(tree: impl AsFd) -> io::Result<()> {
         )
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Makes the first descriptor another name of what the second one names, in one step. Whoever owns the first goes on
+/// to use, and will close, what it names now.
+pub(crate) fn replace_descriptor(old: impl AsFd, new: impl AsFd) -> io::Result<()> {
+    // SAFETY: both descriptors are open for the length of the call. The number keeps its owner, who closes it once;
+    // only the file behind it changes, which no owner of a plain descriptor may rely on at memory's cost.
+    check(unsafe { libc::dup3(new.as_fd().as_raw_fd(), old.as_fd().as_raw_fd(), libc::O_CLOEXEC) })
 }
 
 /// The child is killed when the thread that starts it ends, thus also when the driver is killed.

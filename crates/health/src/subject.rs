@@ -1,7 +1,10 @@
 //! What health is about, and from where it was seen.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
+
+/// So much of a handle is shown in a sentence. The CSI specification allows 128 bytes.
+const MAX_SHOWN: usize = 128;
 
 /// One volume: a driver and the handle it knows the volume by. Several PVs, claims and pods may share it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,9 +41,17 @@ impl Subject {
     }
 }
 
+/// In a sentence a handle is one word on one line, whatever whoever made it had in mind.
 impl fmt::Display for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "volume {} of {}", self.handle, self.driver)
+        f.write_str("volume ")?;
+        for letter in self.handle.chars().take(MAX_SHOWN) {
+            f.write_char(if letter.is_control() || letter.is_whitespace() { '\u{fffd}' } else { letter })?;
+        }
+        if self.handle.chars().nth(MAX_SHOWN).is_some() {
+            f.write_char('…')?;
+        }
+        write!(f, " of {}", self.driver)
     }
 }
 
@@ -87,5 +98,23 @@ impl fmt::Display for Vantage {
             Self::Cluster => f.write_str("the cluster"),
             Self::Pushed(source) => write!(f, "reporter {source}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_in_a_sentence_is_one_short_word() {
+        let check = |handle: &str, expected: &str| {
+            let volume = Volume { driver: "d".into(), handle: handle.into() };
+            assert_eq!(volume.to_string(), expected);
+        };
+        check("vol-1", "volume vol-1 of d");
+        check("0001-0009-rook/ü:x", "volume 0001-0009-rook/ü:x of d");
+        check("a\nFAKE \u{1b}[31m", "volume a\u{fffd}FAKE\u{fffd}\u{fffd}[31m of d");
+        check(&"x".repeat(128), &format!("volume {} of d", "x".repeat(128)));
+        check(&"ü".repeat(129), &format!("volume {}… of d", "ü".repeat(128)));
     }
 }

@@ -1,5 +1,6 @@
 //! What sysfs says about a block device. Reading it waits for no disk.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -7,14 +8,21 @@ use std::path::{Path, PathBuf};
 
 use crate::DeviceNumber;
 
+mod io_counts;
+mod read;
 #[cfg(test)]
 mod tests;
+
+pub use io_counts::IoCounts;
+use read::with_path;
+pub(crate) use read::{names, read_bytes, read_line, read_number};
 
 /// Sysfs counts in sectors of this size whatever the device does.
 const SECTOR: u64 = 512;
 
-/// More slaves than any multipath or RAID device has; a longer list is cut.
-const MOST_PATHS: usize = 256;
+/// Devices under a device, all together, and how deep: a file system on LVM on dm-crypt on multipath has four floors.
+const MOST_UNDER: usize = 256;
+const DEEPEST: usize = 8;
 
 /// A mounted sysfs.
 #[derive(Debug, Clone)]
@@ -34,12 +42,18 @@ pub struct Device {
     /// The kernel's name: `loop3`, `sda1`, `dm-0`.
     pub name: String,
     pub number: DeviceNumber,
+    /// The disk that this is a partition of; otherwise its own name.
+    pub disk: String,
+    /// What it hangs on, as the kernel calls it in its log: `nvme0`; or `ata3`, `host2`, `session1`, `2:0:0:0`.
+    pub attachments: Vec<String>,
     pub bytes: u64,
     pub read_only: bool,
     /// How its SCSI device or NVMe controller says it is: `running`, `offline`, `live`, `dead`, ...
     pub state: Option<String>,
     /// The devices it is made of (device mapper, RAID) or reached through (multipath), with their states.
     pub paths: Vec<DevicePath>,
+    /// Of a device-mapper device.
+    pub mapper: Option<Mapper>,
     /// Of a loop device that is attached.
     pub backing: Option<Backing>,
     /// A loop device that detaches itself when the last user lets go.
@@ -53,15 +67,42 @@ pub struct DevicePath {
     pub state: Option<String>,
 }
 
+/// What device mapper says of one of its devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapper {
+    /// As in `/dev/mapper`.
+    pub name: String,
+    /// Begins with what made it: `mpath-`, `LVM-`, `CRYPT-`.
+    pub uuid: String,
+    /// Somebody holds all requests back, for a snapshot or a change of the table. They wait until it is resumed.
+    pub suspended: bool,
+}
+
 /// The file under a loop device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backing {
     pub file: PathBuf,
     /// The file has no name any more; the loop device keeps it alive.
     pub deleted: bool,
+    /// Where in the file the device begins. A file shorter than this and the device's size has lost its end, which
+    /// the device does not notice: its size stays as it was.
+    pub offset: u64,
 }
 
 impl Device {
+    /// Every name under which the kernel may speak of it or of what it is directly made of.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let paths = self.paths.iter().map(|path| path.name.as_str());
+        let attachments = self.attachments.iter().map(String::as_str);
+        [self.name.as_str(), self.disk.as_str()].into_iter().chain(attachments).chain(paths)
+    }
+
+    /// Whether its paths are several ways to one disk, so that losing one of them loses nothing yet.
+    pub fn is_multipath(&self) -> bool {
+        self.mapper.as_ref().is_some_and(|mapper| mapper.uuid.starts_with("mpath-"))
+            || (self.mapper.is_none() && self.name.starts_with("nvme") && !self.paths.is_empty())
+    }
+
     /// Whether the device itself says that it cannot serve, and with what word.
     pub fn trouble(&self) -> Option<&str> {
         self.state.as_deref().filter(|state| !is_working(state))
@@ -124,17 +165,39 @@ impl Sysfs {
         number.map_or(Ok(None), |number| self.device(number))
     }
 
+    /// The device and everything that it stands on, itself first: a partition's disk is in its facts, but LVM over
+    /// dm-crypt over multipath is three devices and their disks. Empty when there is no such device (any more).
+    pub fn stack(&self, number: DeviceNumber) -> io::Result<Vec<Device>> {
+        let mut stack: Vec<Device> = self.device(number)?.into_iter().collect();
+        let mut floor = 0..stack.len();
+        for _ in 0..DEEPEST {
+            for at in floor.clone() {
+                for name in stack[at].paths.iter().map(|path| path.name.clone()).collect::<Vec<_>>() {
+                    if stack.len() < MOST_UNDER && !stack.iter().any(|known| known.name == name) {
+                        stack.extend(self.device_named(&name)?);
+                    }
+                }
+            }
+            floor = floor.end..stack.len();
+        }
+        Ok(stack)
+    }
+
     fn describe(&self, folder: &Path, number: DeviceNumber) -> io::Result<Device> {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let sectors = read_number(&folder.join("size"))?.unwrap_or(0);
         // A partition's state is its disk's, one folder up.
         let disk = if folder.join("partition").exists() { folder.parent().unwrap_or(folder) } else { folder };
+        let disk_name = disk.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Device {
+            disk: disk_name,
+            attachments: attachments(&disk.join("device")),
+            mapper: mapper(&disk.join("dm"))?,
             bytes: sectors.saturating_mul(SECTOR),
             read_only: read_number(&folder.join("ro"))? == Some(1),
             state: read_line(&disk.join("device/state"))?,
             paths: self.paths(disk)?,
-            backing: backing(&disk.join("loop/backing_file"))?,
+            backing: backing(&disk.join("loop"))?,
             detaches_when_unused: read_number(&disk.join("loop/autoclear"))? == Some(1),
             name,
             number,
@@ -152,9 +215,7 @@ impl Sysfs {
         if paths.is_empty() && subsystem.join("subsysnqn").exists() && !subsystem.join("state").exists() {
             for name in names(&subsystem)? {
                 let state = subsystem.join(&name).join("state");
-                let is_controller =
-                    name.strip_prefix("nvme").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
-                if is_controller && state.exists() {
+                if is_numbered(&name, "nvme") && state.exists() {
                     paths.push(DevicePath { state: read_line(&state)?, name });
                 }
             }
@@ -163,58 +224,10 @@ impl Sysfs {
     }
 }
 
-/// The names in a folder, sorted; none when the folder is not there.
-pub(crate) fn names(folder: &Path) -> io::Result<Vec<String>> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if is_gone(&error) => return Ok(Vec::new()),
-        Err(error) => return Err(with_path(folder, &error)),
-    };
-    let mut names: Vec<String> = entries
-        .filter_map(Result::ok)
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .take(MOST_PATHS)
-        .collect();
-    names.sort();
-    Ok(names)
-}
-
-/// The first line of a sysfs file, or `None` when it is not there.
-pub(crate) fn read_line(file: &Path) -> io::Result<Option<String>> {
-    Ok(read_bytes(file)?.map(|bytes| String::from_utf8_lossy(first_line(&bytes)).into_owned()))
-}
-
-pub(crate) fn read_number(file: &Path) -> io::Result<Option<u64>> {
-    Ok(read_line(file)?.and_then(|text| text.trim().parse().ok()))
-}
-
-pub(crate) fn read_bytes(file: &Path) -> io::Result<Option<Vec<u8>>> {
-    match fs::read(file) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if is_gone(&error) => Ok(None),
-        Err(error) => Err(with_path(file, &error)),
-    }
-}
-
-fn first_line(bytes: &[u8]) -> &[u8] {
-    bytes.split(|byte| *byte == b'\n').next().unwrap_or_default()
-}
-
-/// A device that goes away while we read answers in one of these ways.
-fn is_gone(error: &io::Error) -> bool {
-    const NO_SUCH_DEVICE: [i32; 2] = [libc::ENODEV, libc::ENXIO];
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-        || error.raw_os_error().is_some_and(|errno| NO_SUCH_DEVICE.contains(&errno))
-}
-
-fn with_path(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("reading {} failed: {error}", path.display()))
-}
-
 /// Sysfs writes the path raw, newlines and all, and ends it with one newline.
-fn backing(file: &Path) -> io::Result<Option<Backing>> {
+fn backing(folder: &Path) -> io::Result<Option<Backing>> {
     const DELETED: &[u8] = b" (deleted)";
-    let Some(mut bytes) = read_bytes(file)? else { return Ok(None) };
+    let Some(mut bytes) = read_bytes(&folder.join("backing_file"))? else { return Ok(None) };
     if bytes.last() == Some(&b'\n') {
         bytes.pop();
     }
@@ -226,5 +239,27 @@ fn backing(file: &Path) -> io::Result<Option<Backing>> {
     if deleted {
         bytes.truncate(bytes.len() - DELETED.len());
     }
-    Ok(Some(Backing { file: std::ffi::OsString::from_vec(bytes).into(), deleted }))
+    let offset = read_number(&folder.join("offset"))?.unwrap_or(0);
+    Ok(Some(Backing { file: std::ffi::OsString::from_vec(bytes).into(), deleted, offset }))
+}
+
+fn mapper(folder: &Path) -> io::Result<Option<Mapper>> {
+    let Some(name) = read_line(&folder.join("name"))? else { return Ok(None) };
+    let uuid = read_line(&folder.join("uuid"))?.unwrap_or_default();
+    Ok(Some(Mapper { name, uuid, suspended: read_number(&folder.join("suspended"))? == Some(1) }))
+}
+
+/// What is on the way to where the link `device` of a disk leads, as far as the kernel's log speaks of it.
+fn attachments(link: &Path) -> Vec<String> {
+    let speaks_of = |name: &&str| {
+        name.split(':').count() == 4
+            || ["ata", "host", "session", "nvme"].iter().any(|kind| is_numbered(name, kind))
+    };
+    let way = fs::canonicalize(link).unwrap_or_default();
+    way.iter().filter_map(OsStr::to_str).filter(speaks_of).map(str::to_owned).collect()
+}
+
+fn is_numbered(name: &str, kind: &str) -> bool {
+    let number = name.strip_prefix(kind).unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -1,7 +1,8 @@
 //! What the kernel has counted against a mounted file system.
 //!
 //! The counters outlive a mount (ext4 and btrfs keep them on the disk), so a number alone is old news: a caller
-//! compares it with the one it saw before. XFS keeps no such counters in sysfs; it is judged by its answers.
+//! compares it with the one it saw before. ext4 counts some milliseconds after the error. XFS keeps no such counters
+//! in sysfs; it is judged by its answers.
 
 use std::io;
 
@@ -110,8 +111,20 @@ impl BtrfsErrors {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::fs;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_counters_of_btrfs_are_survived(text in "((write|read|flush|corruption|generation)_errs [0-9]{1,21}\n|.{0,20}\n){0,20}") {
+            let mut errors = BtrfsErrors::default();
+            errors.add(&text);
+            let _ = errors.total();
+        }
+    }
 
     #[test]
     fn ext4_errors_come_with_where_they_were_found() {

@@ -18,9 +18,11 @@ mod process;
 mod question;
 
 pub use child::run_if_asked;
+pub(crate) use question::Ask;
 pub use question::{Answer, Device, Directory, Question};
 
-use process::Ending;
+use process::Ended;
+use question::{FileSize, STARTING};
 
 /// How many helpers there may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +45,8 @@ pub enum HelperError {
     /// The volume answered with an error. This is a finding about the volume.
     #[error("{step} failed on {path}: {}", std::io::Error::from_raw_os_error(*errno))]
     Failed { step: String, path: PathBuf, errno: i32 },
-    /// The volume did not answer in time. This is a finding about the volume.
+    /// The volume did not answer in time. This is a finding about the volume, unless the helper did not even get
+    /// there: then the machine is too busy to start one.
     #[error("{step} on {path} did not come back within {}", seconds(*after))]
     Hung { step: String, path: PathBuf, after: Duration },
     /// An earlier helper still cannot be killed, so none was started. This is a finding about the volume.
@@ -71,12 +74,15 @@ pub enum HelperError {
 impl HelperError {
     /// Whether this is something to hold against the volume, rather than against us.
     pub fn is_about_the_volume(&self) -> bool {
-        matches!(self, Self::Failed { .. } | Self::Hung { .. } | Self::StillHung { .. })
+        matches!(self, Self::Failed { .. }) || self.is_hang()
     }
 
     /// Whether the volume did not answer at all.
     pub fn is_hang(&self) -> bool {
-        matches!(self, Self::Hung { .. } | Self::StillHung { .. })
+        match self {
+            Self::Hung { step, .. } => step != STARTING,
+            _ => matches!(self, Self::StillHung { .. }),
+        }
     }
 
     /// The volume's own error number.
@@ -126,6 +132,8 @@ struct State {
 struct Stuck {
     key: Box<str>,
     since: Instant,
+    /// Whether it got as far as the volume.
+    reached: bool,
     child: Child,
 }
 
@@ -143,21 +151,32 @@ impl Helpers {
     /// Asks, and waits no longer than `deadline` for a free place, `deadline` for the answer, and a moment for
     /// the helper to die. `key` names the volume: at most one helper is at it.
     pub fn look(&self, key: &str, question: &Question, deadline: Duration) -> Result<Answer, HelperError> {
+        self.send(key, question, deadline)
+    }
+
+    /// How large the file under a loop device is, without opening it; `key` and `deadline` as in [`look`].
+    ///
+    /// [`look`]: Self::look
+    pub fn file_size(&self, key: &str, file: &Path, deadline: Duration) -> Result<u64, HelperError> {
+        self.send(key, &FileSize(file), deadline)
+    }
+
+    pub(crate) fn send<Q: Ask>(
+        &self,
+        key: &str,
+        question: &Q,
+        deadline: Duration,
+    ) -> Result<Q::Answer, HelperError> {
         let _place = self.take_place(key, question.path(), deadline)?;
         let started = Instant::now();
-        let ending = process::ask(&self.program, question, deadline)?;
-        match ending {
-            Ending::Answered(answer) => answer,
-            Ending::Hung { step, survivor } => {
-                let mut state = self.lock();
-                state.counts.hung += 1;
-                if let Some(child) = survivor {
-                    state.counts.abandoned += 1;
-                    state.stuck.push(Stuck { key: key.into(), since: started, child });
-                }
-                Err(HelperError::Hung { step, path: question.path().to_path_buf(), after: deadline })
-            }
+        let Ended { result, survivor, reached } = process::ask(&self.program, question, deadline)?;
+        let mut state = self.lock();
+        state.counts.hung += u64::from(matches!(result, Err(HelperError::Hung { .. })));
+        if let Some(child) = survivor {
+            state.counts.abandoned += 1;
+            state.stuck.push(Stuck { key: key.into(), since: started, reached, child });
         }
+        result
     }
 
     /// Collects what has died since and says how things stand.
@@ -172,13 +191,14 @@ impl Helpers {
         let mut state = self.lock();
         loop {
             state.reap();
-            if let Some(stuck) = state.stuck.iter().find(|stuck| *stuck.key == *key) {
+            if let Some(stuck) = state.stuck.iter().find(|stuck| stuck.reached && *stuck.key == *key) {
                 return Err(HelperError::StillHung {
                     path: path.to_path_buf(),
                     since: stuck.since.elapsed(),
                 });
             }
-            if state.running.contains(key) {
+            // Who died before it reached the volume and is not yet gone is under way, too.
+            if state.running.contains(key) || state.stuck.iter().any(|stuck| *stuck.key == *key) {
                 return Err(HelperError::Busy { key: key.to_owned() });
             }
             if state.stuck.len() >= self.limits.stuck {

@@ -19,10 +19,12 @@ mod line;
 mod mount;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use crate::DeviceNumber;
 use line::Record;
 pub use mount::{Mount, Options};
+pub use watch::Watch;
 
 /// No host has a mount table this long; a longer one is cut, and the cut line counted as skipped.
 const LONGEST: u64 = 256 << 20;
@@ -50,15 +52,17 @@ const NOWHERE: u32 = u32::MAX;
 impl Table {
     /// The mounts that this process sees.
     pub fn read() -> io::Result<Self> {
-        Self::read_file(Path::new("/proc/self/mountinfo"))
+        Self::read_from("/proc/self/mountinfo")
     }
 
     /// The mounts that another process sees. Process 1 stands for the host when run in the host's PID namespace.
     pub fn read_of(process: u32) -> io::Result<Self> {
-        Self::read_file(Path::new(&format!("/proc/{process}/mountinfo")))
+        Self::read_from(format!("/proc/{process}/mountinfo"))
     }
 
-    fn read_file(path: &Path) -> io::Result<Self> {
+    /// The mounts in this file, which is the `mountinfo` of some process.
+    pub fn read_from(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
         let name = |error: io::Error| {
             io::Error::new(error.kind(), format!("reading {} failed: {error}", path.display()))
         };

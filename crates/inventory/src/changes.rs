@@ -17,24 +17,34 @@ pub enum Change {
     Resync,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Changes(VecDeque<Change>);
+/// Changes of any kind, in their order.
+#[derive(Debug)]
+pub(crate) struct Changes<T> {
+    queue: VecDeque<T>,
+    overflown: bool,
+}
 
-impl Changes {
-    pub(crate) fn push(&mut self, change: Change) {
+impl<T> Default for Changes<T> {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), overflown: false }
+    }
+}
+
+impl<T> Changes<T> {
+    pub(crate) fn push(&mut self, change: T) {
         // Who resyncs reads the state after draining, so that covers whatever follows.
-        if self.0.front() == Some(&Change::Resync) {
-            return;
-        }
-        if self.0.len() < LIMIT {
-            self.0.push_back(change);
+        if self.queue.len() < LIMIT && !self.overflown {
+            self.queue.push_back(change);
         } else {
-            self.0 = VecDeque::from([Change::Resync]);
+            self.overflown = true;
+            self.queue = VecDeque::new();
         }
     }
 
-    pub(crate) fn drain(&mut self) -> Vec<Change> {
-        std::mem::take(&mut self.0).into()
+    /// None if there were too many.
+    pub(crate) fn drain(&mut self) -> Option<Vec<T>> {
+        let Self { queue, overflown } = std::mem::take(self);
+        (!overflown).then(|| queue.into())
     }
 }
 
@@ -48,13 +58,13 @@ mod tests {
         for _ in 0..LIMIT {
             changes.push(Change::Added("h".into()));
         }
-        assert_eq!(changes.drain().len(), LIMIT);
+        assert_eq!(changes.drain().unwrap().len(), LIMIT);
         for _ in 0..LIMIT + 2 {
             changes.push(Change::Added("h".into()));
         }
-        assert_eq!(changes.drain(), [Change::Resync]);
+        assert_eq!(changes.drain(), None);
         changes.push(Change::Removed("h".into()));
-        assert_eq!(changes.drain(), [Change::Removed("h".into())]);
-        assert_eq!(changes.drain(), []);
+        assert_eq!(changes.drain(), Some(vec![Change::Removed("h".into())]));
+        assert_eq!(changes.drain(), Some(vec![]));
     }
 }

@@ -38,7 +38,7 @@ const TOO_SOON: Duration = Duration::from_secs(5);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Where objects go. Everything in here is quick and does not fail for good.
-pub(crate) trait Sink<T>: Send + Sync + 'static {
+pub trait Sink<T>: Send + Sync + 'static {
     /// A list begins. It may break off and begin again.
     fn begin(&self);
     /// The object is there, in this state. An error says why it makes no sense; what was known of it stays.
@@ -51,7 +51,7 @@ pub(crate) trait Sink<T>: Send + Sync + 'static {
 
 /// Objects that are there but could not be read.
 #[derive(Debug, Default)]
-pub(crate) struct Spared {
+pub struct Spared {
     names: HashSet<(Box<str>, Box<str>)>,
     /// There were too many to remember.
     all: bool,
@@ -60,7 +60,7 @@ pub(crate) struct Spared {
 impl Spared {
     const LIMIT: usize = 1000;
 
-    pub(crate) fn contains(&self, namespace: &str, name: &str) -> bool {
+    pub fn contains(&self, namespace: &str, name: &str) -> bool {
         self.all || !self.names.is_empty() && self.names.contains(&(namespace.into(), name.into()))
     }
 
@@ -79,16 +79,19 @@ impl Spared {
     }
 }
 
-pub(crate) struct Follower<T: Shape, S> {
-    pub(crate) api: Api<Arrived<T>>,
+/// One kind of object, and where it goes.
+#[derive(Debug)]
+pub struct Follower<T: Shape, S> {
+    pub api: Api<Arrived<T>>,
     /// A field selector.
-    pub(crate) fields: Option<&'static str>,
-    pub(crate) sink: Arc<S>,
-    pub(crate) link: Arc<Link>,
+    pub fields: Option<Box<str>>,
+    pub sink: Arc<S>,
+    pub link: Arc<Link>,
 }
 
 impl<T: Shape, S: Sink<T>> Follower<T, S> {
-    pub(crate) async fn run(self) -> Infallible {
+    /// Never ends.
+    pub async fn run(self) -> Infallible {
         let _goodbye = Goodbye(&self.link);
         let mut backoff = DefaultBackoff::default();
         let mut version = None;
@@ -110,7 +113,7 @@ impl<T: Shape, S: Sink<T>> Follower<T, S> {
     async fn list(&self) -> Result<String, Trouble> {
         let resource = T::PLURAL;
         let mut params =
-            ListParams { field_selector: self.fields.map(str::to_owned), ..ListParams::default() }
+            ListParams { field_selector: self.fields.as_deref().map(str::to_owned), ..ListParams::default() }
                 .limit(PAGE);
         let mut spared = Spared::default();
         self.sink.begin();
@@ -147,7 +150,7 @@ impl<T: Shape, S: Sink<T>> Follower<T, S> {
     async fn watch(&self, version: &mut String) -> Result<(), Trouble> {
         let (verb, resource) = (Verb::Watch, T::PLURAL);
         let params = WatchParams {
-            field_selector: self.fields.map(str::to_owned),
+            field_selector: self.fields.as_deref().map(str::to_owned),
             timeout: Some(WATCH_SECONDS),
             ..WatchParams::default()
         };
@@ -209,7 +212,7 @@ fn advance(version: &mut String, to: &str) {
 }
 
 /// Nobody may believe that an inventory is up to date when its task is gone, be it by a bug of ours.
-struct Goodbye<'a>(&'a Link);
+pub(crate) struct Goodbye<'a>(pub(crate) &'a Link);
 
 impl Drop for Goodbye<'_> {
     fn drop(&mut self) {

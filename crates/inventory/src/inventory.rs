@@ -11,7 +11,7 @@ use volmedic_api::{Arrived, Shape, slim};
 use crate::affected::{Affected, affected};
 use crate::follow::{Follower, Sink};
 use crate::link::{Link, Staleness};
-use crate::metrics::Metrics;
+use crate::metrics::{Counted, Metrics};
 use crate::nodes::Nodes;
 use crate::pods::{self, Pods};
 use crate::volumes::Volumes;
@@ -59,7 +59,7 @@ impl Inventory {
             inventory.follow(client, Some(pods::SELECTOR), pods.clone(), link);
             inventory.cluster = Some(Cluster { nodes, pods });
         }
-        metrics.attach(volumes, inventory.links.clone());
+        metrics.attach(Counted::Driver(volumes), inventory.links.clone());
         inventory
     }
 
@@ -118,6 +118,6 @@ impl Inventory {
         link: Arc<Link>,
     ) {
         let api: Api<Arrived<T>> = Api::all(client.clone());
-        self.tasks.spawn(Follower { api, fields, sink, link }.run());
+        self.tasks.spawn(Follower { api, fields: fields.map(Into::into), sink, link }.run());
     }
 }

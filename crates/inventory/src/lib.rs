@@ -2,7 +2,7 @@
 //!
 //! [`Inventory`] keeps everything up to date in the background; whoever asks gets the newest that is known, at once.
 //! When the API server is away, what was known stays, and [`Inventory::staleness`] says since when it may be wrong.
-//! [`Judge`] says which nodes are down.
+//! [`Judge`] says which nodes are down. [`node`] is the inventory of one node, for who runs on it.
 
 mod affected;
 mod changes;
@@ -12,6 +12,7 @@ mod inventory;
 mod judge;
 mod link;
 mod metrics;
+pub mod node;
 mod nodes;
 mod pods;
 mod trouble;
@@ -23,9 +24,10 @@ mod fake;
 
 pub use affected::Affected;
 pub use changes::Change;
+pub use follow::{Follower, Sink, Spared};
 pub use inventory::{Inventory, Options};
 pub use judge::{Down, DownWhy, Judge, Verdict};
-pub use link::Staleness;
+pub use link::{Link, Staleness};
 pub use metrics::{Described, METRICS, Metrics};
 pub use nodes::{NodeSight, Nodes, Ready, ReadyStatus};
 pub use pods::{PodUse, Pods};

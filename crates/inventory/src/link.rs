@@ -25,8 +25,9 @@ pub struct Staleness {
     pub why: String,
 }
 
+/// How one watch is doing.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub struct Link {
     resource: &'static str,
     stale: Mutex<Option<Lost>>,
     ready: watch::Sender<bool>,
@@ -46,7 +47,7 @@ struct Lost {
 
 impl Link {
     /// Being in touch again wakes whoever waits, as any other change does.
-    pub(crate) fn new(resource: &'static str, woken: Arc<Notify>) -> Self {
+    pub fn new(resource: &'static str, woken: Arc<Notify>) -> Self {
         let lost = Lost::now(format!("the first list of {resource} is not complete"));
         Self {
             resource,
@@ -58,12 +59,12 @@ impl Link {
         }
     }
 
-    pub(crate) fn resource(&self) -> &'static str {
+    pub fn resource(&self) -> &'static str {
         self.resource
     }
 
     /// Whether a whole list was ever read.
-    pub(crate) fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         *self.ready.borrow()
     }
 
@@ -72,7 +73,7 @@ impl Link {
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    pub(crate) fn staleness(&self) -> Option<Staleness> {
+    pub fn staleness(&self) -> Option<Staleness> {
         let stale = self.lock();
         let lost = stale.as_ref()?;
         Some(Staleness {
@@ -83,7 +84,8 @@ impl Link {
         })
     }
 
-    pub(crate) fn is_in_touch(&self) -> bool {
+    /// Whether what is known is kept up to date right now.
+    pub fn is_in_touch(&self) -> bool {
         self.lock().is_none()
     }
 

@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::link::Link;
+use crate::node;
 use crate::volumes::Volumes;
 
 /// Name, type, labels and help of a metric.
@@ -50,13 +51,25 @@ const LISTS: Described = (
 /// All metrics of this crate, for the documentation.
 pub const METRICS: &[Described] = &[VOLUMES, PERSISTENT_VOLUMES, STALE, MALFORMED, LISTS];
 
+/// No node has more drivers, and no label has more values.
+const MOST_DRIVERS: usize = 100;
+
 /// Shows whichever inventory was attached last. Register it once; inventories come and go with leadership.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics(Arc<Mutex<Option<Source>>>);
 
+/// Whose volumes are counted.
+#[derive(Debug)]
+pub(crate) enum Counted {
+    /// All of a driver, in the cluster.
+    Driver(Arc<Volumes>),
+    /// All of a node.
+    Node(Arc<node::Volumes>),
+}
+
 #[derive(Debug)]
 struct Source {
-    volumes: Arc<Volumes>,
+    volumes: Counted,
     links: Vec<Arc<Link>>,
 }
 
@@ -67,7 +80,7 @@ impl Metrics {
         metrics
     }
 
-    pub(crate) fn attach(&self, volumes: Arc<Volumes>, links: Vec<Arc<Link>>) {
+    pub(crate) fn attach(&self, volumes: Counted, links: Vec<Arc<Link>>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Source { volumes, links });
     }
 }
@@ -76,11 +89,22 @@ impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let source = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Source { volumes, links }) = &*source else { return Ok(()) };
-        let driver = [("driver_name", volumes.driver())];
-        for (metric, value) in [(VOLUMES, volumes.len()), (PERSISTENT_VOLUMES, volumes.known())] {
-            let value = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+        let (checked, known) = match volumes {
+            Counted::Driver(volumes) => {
+                let driver: Arc<str> = volumes.driver().into();
+                (vec![(driver.clone(), volumes.len())], vec![(driver, volumes.known())])
+            }
+            Counted::Node(volumes) => (volumes.drivers(), Vec::new()),
+        };
+        for (metric, counts) in [(VOLUMES, checked), (PERSISTENT_VOLUMES, known)] {
+            if counts.is_empty() {
+                continue;
+            }
             let mut family = encoder.encode_descriptor(metric.0, metric.3, None, MetricType::Gauge)?;
-            value.encode(family.encode_family(&driver)?)?;
+            for (driver, count) in counts.into_iter().take(MOST_DRIVERS) {
+                let count = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
+                count.encode(family.encode_family(&[("driver_name", &*driver)])?)?;
+            }
         }
         let mut family = encoder.encode_descriptor(STALE.0, STALE.3, None, MetricType::Gauge)?;
         for link in links {

@@ -59,7 +59,8 @@ struct Table {
 }
 
 impl Nodes {
-    pub(crate) fn new(link: Arc<Link>, woken: Arc<Notify>) -> Self {
+    /// To be kept up to date by a [`Follower`](crate::Follower) with the same link.
+    pub fn new(link: Arc<Link>, woken: Arc<Notify>) -> Self {
         Self { table: RwLock::default(), link, woken }
     }
 

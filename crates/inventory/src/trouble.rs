@@ -11,13 +11,25 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
+    Get,
     List,
     Watch,
+}
+
+impl Verb {
+    /// What a role has to allow. Lists and watches are of no use without each other.
+    fn rule(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List | Self::Watch => "list, watch",
+        }
+    }
 }
 
 impl fmt::Display for Verb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Get => "get",
             Self::List => "list",
             Self::Watch => "watch",
         })
@@ -28,7 +40,8 @@ impl fmt::Display for Verb {
 pub(crate) enum Trouble {
     #[error(
         "the API server does not let us {verb} {resource}: {said}; give our service account a ClusterRole with the \
-         rule {{apiGroups: [\"{group}\"], resources: [{resource}], verbs: [list, watch]}}"
+         rule {{apiGroups: [\"{group}\"], resources: [{resource}], verbs: [{}]}}",
+        .verb.rule()
     )]
     Forbidden { verb: Verb, resource: &'static str, group: &'static str, said: String },
     #[error(
@@ -54,6 +67,16 @@ pub(crate) enum Trouble {
     Endless { resource: &'static str, pages: usize },
     #[error("the API server ended a watch of {resource} as soon as it began")]
     Cut { resource: &'static str },
+    #[error(
+        "the kubelet's directory {path} cannot be read: {why}; check that it is the kubelet's root directory and that we \
+         may read it"
+    )]
+    Directory { path: String, why: String },
+    #[error(
+        "reading the kubelet's directory {path} took longer than {} s; its file system may hang",
+        .after.as_secs()
+    )]
+    SlowDirectory { path: String, after: Duration },
 }
 
 impl Trouble {

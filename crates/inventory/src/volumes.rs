@@ -36,7 +36,7 @@ pub struct BoundClaim {
 pub struct Volumes {
     driver: Box<str>,
     table: RwLock<Table>,
-    changes: Mutex<Changes>,
+    changes: Mutex<Changes<Change>>,
     woken: Arc<Notify>,
 }
 
@@ -82,7 +82,8 @@ impl Volumes {
 
     /// What changed since the last call. The state may already be newer.
     pub fn changes(&self) -> Vec<Change> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner).drain()
+        let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner).drain();
+        changes.unwrap_or_else(|| vec![Change::Resync])
     }
 
     pub(crate) fn for_each_claim(&self, visit: impl FnMut(&Arc<str>, Claim<'_>)) {

@@ -1,11 +1,13 @@
 //! The pipe itself: which volume is looked at when, and what becomes of what was seen. It sees ports only.
 
+mod board;
 mod pipe;
 mod ports;
 mod run;
 mod schedule;
 
-pub use pipe::{Board, Now, Pipe, read};
+pub use board::{Board, read};
+pub use pipe::{Now, Pipe};
 pub use ports::{Absent, Arrival, Inventory, ListEnd, Listed, Outlet, Probe, Seen, Way};
 pub use run::{Observation, Settings, run};
 pub use schedule::{Look, Outcome, Pace, Schedule};

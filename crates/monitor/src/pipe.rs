@@ -3,13 +3,14 @@
 //! Nothing here waits or reads a clock; [`run`](crate::run) brings the time and the answers.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
 use volmedic_api::ObjectRef;
-use volmedic_health::{Change, Ledger, Sight, Subject, Transition, Vantage, Volume, Why};
+use volmedic_health::{Change, Sight, Subject, Transition, Vantage, Volume, Why};
 
+use crate::board::{Board, read};
 use crate::ports::{Absent, Arrival, Inventory, ListEnd, Listed, Outlet, Seen, Way};
 use crate::schedule::{Look, Outcome, Pace, Schedule};
 
@@ -20,14 +21,7 @@ pub struct Now {
     pub clock: Instant,
 }
 
-/// What is believed, shared with whoever shows it.
-pub type Board = Arc<Mutex<Ledger>>;
-
-/// The ledger stays usable after a panic elsewhere: every change to it is complete before the lock is let go.
-pub fn read(board: &Board) -> MutexGuard<'_, Ledger> {
-    board.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
+/// One driver's volumes, looked at from one place.
 #[derive(Debug)]
 pub struct Pipe<I, O> {
     driver: Arc<str>,
@@ -40,15 +34,23 @@ pub struct Pipe<I, O> {
     pass: u32,
     schedule: Schedule,
     way: Way,
-    /// Who was told of the trouble of which volume; only volumes in trouble are here.
-    audience: HashMap<Arc<str>, Vec<ObjectRef>>,
+    /// What the driver said last of its storage as a whole; well where it says nothing of it.
+    storage: Sight,
 }
 
 impl<I: Inventory, O: Outlet> Pipe<I, O> {
-    pub fn new(driver: Arc<str>, inventory: Arc<I>, outlet: O, board: Board, pace: Pace, now: Now) -> Self {
+    pub fn new(
+        driver: Arc<str>,
+        vantage: Vantage,
+        inventory: Arc<I>,
+        outlet: O,
+        board: Board,
+        pace: Pace,
+        now: Now,
+    ) -> Self {
         Self {
             driver,
-            vantage: Vantage::Controller,
+            vantage,
             inventory,
             outlet,
             board,
@@ -56,7 +58,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
             pass: 0,
             schedule: Schedule::new(pace, now.clock),
             way: Way::Nothing,
-            audience: HashMap::new(),
+            storage: Sight::Healthy,
         }
     }
 
@@ -86,6 +88,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
                 Arrival::Added(handle) => self.added(handle, now),
                 Arrival::Removed(handle) => self.removed(&handle, now),
                 Arrival::AudienceChanged(handle) => self.tell_newcomers(&handle, now),
+                Arrival::Disturbed(handle) => self.schedule.hurry(&handle, now.clock),
                 Arrival::All(handles) => {
                     if !self.roster.is_empty() {
                         let all: HashSet<&Arc<str>> = handles.iter().collect();
@@ -99,8 +102,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
                         self.added(handle, now);
                     }
                     // Who was told may have changed with all the rest.
-                    let told: Vec<Arc<str>> = self.audience.keys().cloned().collect();
-                    for handle in &told {
+                    for handle in &self.board.audience_of(&self.driver) {
                         self.tell_newcomers(handle, now);
                     }
                 }
@@ -124,8 +126,10 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         self.schedule.remove(handle);
         let subject = self.subject(handle);
         let closed = read(&self.board).forget(now.day, &subject);
-        self.tell_all(closed);
-        self.audience.remove(handle);
+        self.tell_all(&closed);
+        if let Subject::Volume(volume) = &subject {
+            self.board.forget_audience(volume);
+        }
     }
 
     /// A list begins.
@@ -174,7 +178,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         let rest = roster.iter().filter(|(_, pass)| **pass != this_pass).map(|(handle, _)| handle);
         match end {
             ListEnd::Complete => {
-                self.saw_backend(Sight::Healthy, now);
+                self.saw_backend(self.storage.clone(), now);
                 for handle in rest {
                     let sight = match absent {
                         Absent::Missing => {
@@ -222,8 +226,9 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
             Seen::Volume(_) if !self.roster.contains_key(&look.key) => (Outcome::Well, None),
             Seen::Volume(sight) => {
                 let answered = !matches!(sight, Sight::NotSeen(_));
-                (self.saw(&look.key, sight, now), answered.then_some(Sight::Healthy))
+                (self.saw(&look.key, sight, now), answered.then(|| self.storage.clone()))
             }
+            Seen::Nothing => (Outcome::Well, None),
             Seen::Overloaded(why) => {
                 self.saw(&look.key, Sight::NotSeen(why), now);
                 (Outcome::Overloaded, None)
@@ -240,6 +245,15 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         }
     }
 
+    /// The driver was asked about its storage as a whole. That answers about volumes come says no more of it than
+    /// this.
+    pub fn saw_storage(&mut self, sight: Sight, now: Now) {
+        if !matches!(sight, Sight::NotSeen(_)) {
+            self.storage = sight.clone();
+        }
+        self.saw_backend(sight, now);
+    }
+
     /// The driver could not be asked at all.
     pub fn driver_gone(&mut self, why: Why, now: Now) {
         self.saw_backend(Sight::NotSeen(why), now);
@@ -249,31 +263,30 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
     pub fn observed(&mut self, handle: &str, vantage: &Vantage, sight: Sight, now: Now) {
         let subject = self.subject(handle);
         let news = read(&self.board).record(now.day, &subject, vantage, sight);
-        self.tell_all(news);
+        self.tell_all(&news);
         // Of a volume that comes in no arrival, or left meanwhile, nobody else will ever say that it is gone.
-        if !self.roster.contains_key(handle) && !self.is_in_trouble(&subject) {
+        if !self.roster.contains_key(handle) && !self.board.is_in_trouble(&subject) {
             let closed = read(&self.board).forget(now.day, &subject);
-            self.tell_all(closed);
+            self.tell_all(&closed);
         }
     }
 
     /// What is due by time alone.
     pub fn tick(&mut self, now: Now) {
         let due = read(&self.board).tick(now.day);
-        self.tell_all(due);
+        self.tell_all(&due);
     }
 
     /// Nobody looks from there any more: what was told from there before a restart is closed.
     pub fn forget_vantage(&mut self, vantage: &Vantage, now: Now) {
         let closed = read(&self.board).forget_vantage(now.day, vantage);
-        self.tell_all(closed);
+        self.tell_all(&closed);
     }
 
     /// Before a restart, this object was told of what is wrong with a volume.
     pub fn recall_audience(&mut self, handle: &str, told: ObjectRef) {
-        let Subject::Volume(volume) = self.subject(handle) else { return };
-        if self.is_in_trouble(&Subject::Volume(volume.clone())) {
-            self.audience.entry(volume.handle).or_default().push(told);
+        if let Subject::Volume(volume) = self.subject(handle) {
+            self.board.recall_audience(&volume, told);
         }
     }
 
@@ -288,9 +301,9 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
                 || volume.driver != self.driver;
             if !known {
                 let closed = read(&self.board).forget(now.day, &subject);
-                self.tell_all(closed);
+                self.tell_all(&closed);
             } else if self.inventory.is_only_observed(&volume.handle) {
-                self.audience.insert(volume.handle.clone(), self.inventory.about(&volume.handle));
+                self.board.add_audience(volume, self.inventory.about(volume));
             } else {
                 self.tell_newcomers(&volume.handle.clone(), now);
             }
@@ -316,7 +329,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         let news = ledger.record(now.day, &subject, &self.vantage, sight);
         let wrong = missing || ledger.is_adverse(&subject, &self.vantage);
         drop(ledger);
-        self.tell_all(news);
+        self.tell_all(&news);
         match (failed, wrong) {
             (true, _) => Outcome::Failed,
             (false, true) => Outcome::Wrong,
@@ -327,7 +340,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
     fn saw_backend(&mut self, sight: Sight, now: Now) {
         let subject = Subject::Backend(self.driver.clone());
         let news = read(&self.board).record(now.day, &subject, &self.vantage, sight);
-        self.tell_all(news);
+        self.tell_all(&news);
     }
 
     /// What a list says is wrong is looked at one by one until it is not, where the driver can be asked so.
@@ -337,38 +350,40 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         }
     }
 
-    fn tell_all(&mut self, news: Vec<Transition>) {
+    fn tell_all(&mut self, news: &[Transition]) {
         for transition in news {
             let Subject::Volume(volume) = &transition.subject else {
-                self.outlet.tell(&transition, Vec::new());
+                self.outlet.tell(transition, self.inventory.about_backend());
                 continue;
             };
-            let mut about = self.inventory.about(&volume.handle);
-            // Who was told of the trouble is told of its end, even if it has nothing to do with the volume any more.
-            if let (Change::Cleared { .. }, Some(told)) =
-                (&transition.change, self.audience.get(&volume.handle))
-            {
-                about.extend(told.iter().filter(|told| !about.contains(told)).cloned().collect::<Vec<_>>());
-            }
+            let mut about = self.inventory.about(volume);
             if transition.change.is_warning() {
-                self.audience.insert(volume.handle.clone(), about.clone());
-            } else if !self.is_in_trouble(&transition.subject) {
-                self.audience.remove(&volume.handle);
+                self.board.add_audience(volume, about.iter().cloned());
+            } else {
+                // Who was told of the trouble is told of its end, even if it no longer has to do with the volume.
+                let told = self.board.told_on(volume);
+                about.extend(told.into_iter().filter(|told| !about.contains(told)).collect::<Vec<_>>());
             }
-            self.outlet.tell(&transition, about);
+            self.outlet.tell(transition, about);
         }
-    }
-
-    fn is_in_trouble(&self, subject: &Subject) -> bool {
-        read(&self.board).beliefs(subject).iter().any(|(_, belief)| !belief.conditions.is_empty())
+        // Not before all ends are told: one look may end several things.
+        for transition in news {
+            if let Subject::Volume(volume) = &transition.subject
+                && !transition.change.is_warning()
+                && !self.board.is_in_trouble(&transition.subject)
+            {
+                self.board.forget_audience(volume);
+            }
+        }
     }
 
     /// Who joins a volume that is in trouble is told of the trouble.
     fn tell_newcomers(&mut self, handle: &Arc<str>, now: Now) {
-        let subject = self.subject(handle);
-        let known = self.audience.get(handle).cloned().unwrap_or_default();
+        let volume = Volume { driver: self.driver.clone(), handle: handle.clone() };
+        let subject = Subject::Volume(volume.clone());
+        let known = self.board.told_on(&volume);
         let newcomers: Vec<ObjectRef> =
-            self.inventory.about(handle).into_iter().filter(|object| !known.contains(object)).collect();
+            self.inventory.about(&volume).into_iter().filter(|object| !known.contains(object)).collect();
         if newcomers.is_empty() {
             return;
         }
@@ -387,7 +402,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
             self.outlet.tell(transition, newcomers.clone());
         }
         if !trouble.is_empty() {
-            self.audience.entry(handle.clone()).or_default().extend(newcomers);
+            self.board.add_audience(&volume, newcomers);
         }
     }
 }

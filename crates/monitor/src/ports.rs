@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use volmedic_api::ObjectRef;
-use volmedic_health::{Sight, Transition, Why};
+use volmedic_health::{Sight, Transition, Volume, Why};
 
 /// Which volumes there should be.
 pub trait Inventory: Send + Sync + 'static {
@@ -14,7 +14,11 @@ pub trait Inventory: Send + Sync + 'static {
     /// Returns when there is something to drain.
     fn changed(&self) -> impl Future<Output = ()> + Send;
     /// The objects that a volume's news are told on.
-    fn about(&self, handle: &str) -> Vec<ObjectRef>;
+    fn about(&self, volume: &Volume) -> Vec<ObjectRef>;
+    /// The objects that news of the driver's storage as a whole are told on.
+    fn about_backend(&self) -> Vec<ObjectRef> {
+        Vec::new()
+    }
     /// Whether this is a volume that comes in no arrival and is never looked at: whoever observes it says when what
     /// they observed is over.
     fn is_only_observed(&self, _handle: &str) -> bool {
@@ -29,6 +33,8 @@ pub enum Arrival {
     Removed(Arc<str>),
     /// The volume is told on other objects now, or on more or fewer of them.
     AudienceChanged(Arc<str>),
+    /// Something happened to the volume that may have changed its health: it is looked at now.
+    Disturbed(Arc<str>),
     /// These are all volumes there are.
     All(Vec<Arc<str>>),
 }
@@ -43,6 +49,10 @@ pub trait Probe: Send + Sync + 'static {
     fn list(&self, pages: mpsc::Sender<Vec<Listed>>) -> impl Future<Output = ListEnd> + Send;
     /// Looks at one volume.
     fn look(&self, handle: &str) -> impl Future<Output = Seen> + Send;
+    /// Asks about the driver's storage as a whole, once an interval; `None` where there is nobody to ask.
+    fn storage(&self) -> impl Future<Output = Option<Sight>> + Send {
+        std::future::ready(None)
+    }
 }
 
 /// How the driver can be asked.
@@ -93,6 +103,8 @@ pub enum ListEnd {
 pub enum Seen {
     /// Something about the volume, if only that it could not be seen.
     Volume(Sight),
+    /// There is nothing to be seen right now, and nothing wrong with that: nobody uses the volume at the moment.
+    Nothing,
     /// Like a volume that could not be seen, but the driver asked for fewer questions at once.
     Overloaded(Why),
     /// Nothing about the volume: the driver itself is not there.

@@ -66,6 +66,7 @@ pub async fn run<I: Inventory, O: Outlet, P: Probe>(
     let mut looks: JoinSet<(Look, Seen)> = JoinSet::new();
     let mut list: Option<List> = None;
     let mut next_list = Instant::now();
+    let mut storage: JoinSet<Option<Sight>> = JoinSet::new();
 
     pipe.arrivals(inventory.drain(), clock());
     pipe.close_strangers(clock());
@@ -74,6 +75,7 @@ pub async fn run<I: Inventory, O: Outlet, P: Probe>(
         if way != *pipe.way() {
             // A look that is under way belongs to the old schedule, and a list to the old driver.
             looks = JoinSet::new();
+            storage = JoinSet::new();
             list = None;
             next_list = Instant::now();
             tracing::debug!(?way, "the driver is asked in another way");
@@ -120,8 +122,12 @@ pub async fn run<I: Inventory, O: Outlet, P: Probe>(
                 if let Way::Blind(why) = pipe.way() {
                     let why = why.clone();
                     pipe.driver_gone(why, clock());
+                } else if storage.is_empty() {
+                    let probe = probe.clone();
+                    storage.spawn(async move { probe.storage().await });
                 }
             }
+            Some(Ok(Some(sight))) = storage.join_next() => pipe.saw_storage(sight, clock()),
             () = sleep_until(nap.unwrap_or_else(Instant::now)), if nap.is_some() => {}
         }
     }

@@ -74,6 +74,8 @@ struct Slot {
     running: bool,
     /// Left while it was being looked at: the place is freed when the look ends.
     left: bool,
+    /// Something happened while it was being looked at: the look may have seen it or not.
+    again: bool,
 }
 
 impl Schedule {
@@ -113,7 +115,7 @@ impl Schedule {
                 return;
             }
         };
-        let slot = Slot { key: key.clone(), due, running: false, left: false };
+        let slot = Slot { key: key.clone(), due, running: false, left: false, again: false };
         let index = if let Some(index) = self.free.pop() {
             self.slots[index as usize] = Some(slot);
             index
@@ -130,6 +132,19 @@ impl Schedule {
         match &mut self.slots[index as usize] {
             Some(slot) if slot.running => slot.left = true,
             _ => self.release(index, key),
+        }
+    }
+
+    /// Looks at it as soon as there is room, once more after a look that is under way. Unknown ones stay unknown.
+    pub fn hurry(&mut self, key: &str, now: Instant) {
+        let due = self.millis(now);
+        let Some(&index) = self.by_key.get(key) else { return };
+        let Some(slot) = &mut self.slots[index as usize] else { return };
+        if slot.running {
+            slot.again = true;
+        } else if slot.due > due {
+            slot.due = due;
+            self.queue.push(Reverse((due, index)));
         }
     }
 
@@ -164,15 +179,15 @@ impl Schedule {
         let Some(place) = self.running.iter().position(|(index, _)| *index == look.index) else { return };
         self.running.swap_remove(place);
         self.bear(outcome);
-        let due = self.due_after(&look.key, now, outcome);
+        let (now, due) = (self.millis(now), self.due_after(&look.key, now, outcome));
         let Some(slot) = &mut self.slots[look.index as usize] else { return };
         if slot.left {
             self.release(look.index, &look.key);
             return;
         }
         slot.running = false;
-        slot.due = due;
-        self.queue.push(Reverse((due, look.index)));
+        slot.due = if std::mem::take(&mut slot.again) { now } else { due };
+        self.queue.push(Reverse((slot.due, look.index)));
     }
 
     /// When [`next`](Self::next) may have something again, if nothing else happens until then.
@@ -355,6 +370,29 @@ mod tests {
         assert_eq!(play.most_at_once, 1);
         play.run(Duration::from_mins(2), |_| Duration::from_millis(50), |_| Outcome::Well);
         assert_eq!(play.most_at_once, 16);
+    }
+
+    #[test]
+    fn what_is_disturbed_is_looked_at_now_and_once_more_if_that_came_during_a_look() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(Pace::new(MINUTE, 10), now);
+        schedule.add(&"v".into(), now);
+        schedule.hurry("stranger", now);
+        let look = schedule.next(now).unwrap();
+        schedule.done(&look, now, Outcome::Well);
+        let soon = now + Duration::from_millis(5);
+        assert!(schedule.next(soon).is_none(), "its turn comes in a minute");
+        schedule.hurry("v", soon);
+        schedule.hurry("v", soon);
+        let look = schedule.next(soon).unwrap();
+        schedule.hurry("v", soon);
+        assert!(schedule.next(soon).is_none(), "one look at a time");
+        schedule.done(&look, soon, Outcome::Well);
+        let look = schedule.next(soon).expect("once more");
+        schedule.done(&look, soon, Outcome::Well);
+        assert!(schedule.next(soon).is_none(), "and that is all");
+        assert!(schedule.next(now + 2 * MINUTE).is_some(), "its turn comes all the same");
+        assert_eq!(schedule.len(), 1);
     }
 
     #[test]

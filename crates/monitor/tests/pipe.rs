@@ -11,12 +11,12 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, mpsc};
 use volmedic_api::{Kind, ObjectRef};
 use volmedic_health::{
-    Change, Condition, Held, Ledger, Memo, Policy, Reason, Sight, Status, Subject, Transition, Vantage, Why,
-    WhyKind,
+    Change, Condition, Held, Ledger, Memo, Policy, Reason, Sight, Status, Subject, Transition, Vantage,
+    Volume, Why, WhyKind,
 };
 use volmedic_monitor::{
-    Absent, Arrival, Inventory, ListEnd, Listed, Now, Observation, Outlet, Pace, Pipe, Probe, Seen, Settings,
-    Way, read, run,
+    Absent, Arrival, Board, Inventory, ListEnd, Listed, Now, Observation, Outlet, Pace, Pipe, Probe, Seen,
+    Settings, Way, read, run,
 };
 
 const DRIVER: &str = "disk.example.net";
@@ -48,8 +48,8 @@ impl Inventory for Volumes {
         self.woken.notified().await;
     }
 
-    fn about(&self, handle: &str) -> Vec<ObjectRef> {
-        [claim(handle)].into_iter().chain(self.joined.lock().unwrap().iter().cloned()).collect()
+    fn about(&self, volume: &Volume) -> Vec<ObjectRef> {
+        [claim(&volume.handle)].into_iter().chain(self.joined.lock().unwrap().iter().cloned()).collect()
     }
 
     fn is_only_observed(&self, handle: &str) -> bool {
@@ -68,6 +68,7 @@ struct Script {
     list_breaks: Mutex<Option<Why>>,
     looks: Mutex<HashMap<String, usize>>,
     lists: AtomicUsize,
+    storage: Mutex<Option<Sight>>,
 }
 
 impl Script {
@@ -80,6 +81,7 @@ impl Script {
             list_breaks: Mutex::default(),
             looks: Mutex::default(),
             lists: AtomicUsize::new(0),
+            storage: Mutex::default(),
         })
     }
 
@@ -129,6 +131,10 @@ impl Probe for Script {
         breaks.map_or(ListEnd::Complete, ListEnd::Broken)
     }
 
+    async fn storage(&self) -> Option<Sight> {
+        self.storage.lock().unwrap().clone()
+    }
+
     async fn look(&self, handle: &str) -> Seen {
         *self.looks.lock().unwrap().entry(handle.into()).or_default() += 1;
         let sight = self.state.lock().unwrap().get(handle).cloned().unwrap_or(Sight::Healthy);
@@ -170,7 +176,7 @@ struct Stage {
     script: Arc<Script>,
     told: Told,
     observe: mpsc::Sender<Observation>,
-    board: volmedic_monitor::Board,
+    board: Board,
     stop: Arc<Notify>,
 }
 
@@ -179,7 +185,7 @@ fn start(way: Way, volumes: usize) -> Stage {
     for i in 0..volumes {
         inventory.push(Arrival::Added(format!("v{i}").into()));
     }
-    let board = Arc::new(Mutex::new(Ledger::new(Policy::default())));
+    let board = Board::new(Ledger::new(Policy::default()));
     let settings =
         Settings { list_every: Duration::from_mins(5), look_every: Duration::from_mins(1), workers: 10 };
     let began = tokio::time::Instant::now();
@@ -189,7 +195,15 @@ fn start(way: Way, volumes: usize) -> Stage {
         Now { day: Timestamp::UNIX_EPOCH + passed, clock: clock.into_std() }
     };
     let pace = settings.pace(&Way::Look);
-    let pipe = Pipe::new(DRIVER.into(), inventory.clone(), told.clone(), board.clone(), pace, clock());
+    let pipe = Pipe::new(
+        DRIVER.into(),
+        Vantage::Controller,
+        inventory.clone(),
+        told.clone(),
+        board.clone(),
+        pace,
+        clock(),
+    );
     let (observe, observations) = mpsc::channel(16);
     let stop = Arc::new(Notify::new());
     let stopped = stop.clone();
@@ -366,7 +380,7 @@ async fn what_is_only_observed_leaves_nothing_behind_when_it_is_over() {
 async fn after_a_restart_only_who_does_not_know_yet_is_told() {
     let (told, inventory) = (Told::default(), Arc::new(Volumes::default()));
     *inventory.joined.lock().unwrap() = vec![claim("newcomer")];
-    let board: volmedic_monitor::Board = Arc::new(Mutex::new(Ledger::new(Policy::default())));
+    let board = Board::new(Ledger::new(Policy::default()));
     let now = Now { day: Timestamp::UNIX_EPOCH, clock: std::time::Instant::now() };
     for handle in ["ill", "gone", "inline:shop/web"] {
         let condition = Condition::new(Status::Degraded, Reason::new("SlowIO"), "");
@@ -380,7 +394,15 @@ async fn after_a_restart_only_who_does_not_know_yet_is_told() {
         });
     }
     let pace = Pace::new(Duration::from_mins(1), 1);
-    let mut pipe = Pipe::new(DRIVER.into(), inventory.clone(), told.clone(), board.clone(), pace, now);
+    let mut pipe = Pipe::new(
+        DRIVER.into(),
+        Vantage::Controller,
+        inventory.clone(),
+        told.clone(),
+        board.clone(),
+        pace,
+        now,
+    );
     for handle in ["ill", "well"] {
         pipe.recall_audience(handle, claim(handle));
     }
@@ -397,4 +419,81 @@ async fn after_a_restart_only_who_does_not_know_yet_is_told() {
     let closed = told.take();
     assert_eq!(closed.len(), 2, "{closed:?}");
     assert!(closed.iter().all(|line| line.contains("cleared Degraded/SlowIO VantageGone")), "{closed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_disturbed_is_looked_at_at_once() {
+    let stage = start(Way::Look, 2);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let looks = |handle: &str| stage.script.looks.lock().unwrap()[handle];
+    let before = (looks("v0"), looks("v1"));
+    stage.script.set("v1", bad("SlowIO"));
+    stage.volumes.push(Arrival::Disturbed("v1".into()));
+    stage.volumes.push(Arrival::Disturbed("stranger".into()));
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(stage.told.take(), [r#"v1: appeared Degraded/SlowIO on ["claim shop/claim-v1"]"#]);
+    assert_eq!((looks("v0"), looks("v1")), (before.0, before.1 + 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_driver_says_of_its_storage_outlasts_answers_about_volumes() {
+    let stage = start(Way::Look, 5);
+    *stage.script.storage.lock().unwrap() = Some(bad("PoolLow"));
+    minutes(5).await;
+    assert_eq!(stage.told.take(), ["backend: appeared Degraded/PoolLow on []"]);
+    *stage.script.storage.lock().unwrap() = Some(Sight::Healthy);
+    minutes(2).await;
+    assert_eq!(stage.told.take(), ["backend: cleared Degraded/PoolLow Recovered on []"]);
+}
+
+/// Two places to look from, one ledger: each tells what it sees, and everybody who was told is told of the end.
+#[test]
+fn pipes_that_share_a_board_agree_on_who_was_told() {
+    let (told, inventory) = (Told::default(), Arc::new(Volumes::default()));
+    let board = Board::new(Ledger::new(Policy::default()));
+    let now = Now { day: Timestamp::UNIX_EPOCH, clock: std::time::Instant::now() };
+    let pipe = |vantage: Vantage| {
+        let pace = Pace::new(Duration::from_mins(1), 1);
+        let mut pipe =
+            Pipe::new(DRIVER.into(), vantage, inventory.clone(), told.clone(), board.clone(), pace, now);
+        pipe.set_way(Way::Look, Pace::new(Duration::from_mins(1), 1), now);
+        pipe.arrivals(vec![Arrival::All(vec!["v".into()])], now);
+        pipe
+    };
+    let (mut host, mut node) = (pipe(Vantage::Host("n".into())), pipe(Vantage::Node("n".into())));
+    let see = |pipe: &mut Pipe<Volumes, Told>, sight: Sight| {
+        pipe.arrivals(vec![Arrival::Disturbed("v".into())], now);
+        let look = pipe.next_look(now).expect("it is due");
+        pipe.looked(&look, Seen::Volume(sight), now);
+        told.take()
+    };
+    let (one, both) = (r#"["claim shop/claim-v"]"#, r#"["claim shop/claim-v", "claim shop/claim-second"]"#);
+    assert_eq!(see(&mut host, bad("A")), [format!("v: appeared Degraded/A on {one}")]);
+    *inventory.joined.lock().unwrap() = vec![claim("second")];
+    assert_eq!(see(&mut node, bad("B")), [format!("v: appeared Degraded/B on {both}")]);
+    inventory.joined.lock().unwrap().clear();
+    assert_eq!(see(&mut host, Sight::Healthy), [format!("v: cleared Degraded/A Recovered on {both}")]);
+    // The volume leaves: whichever pipe hears of it first closes all there is, and once.
+    node.arrivals(vec![Arrival::Removed("v".into())], now);
+    assert_eq!(told.take(), [format!("v: cleared Degraded/B LeftInventory on {both}")]);
+    host.arrivals(vec![Arrival::Removed("v".into())], now);
+    assert_eq!((told.take(), board.audiences()), (Vec::<String>::new(), Vec::new()));
+}
+
+#[test]
+fn a_look_that_finds_nothing_to_see_changes_nothing() {
+    let (told, inventory) = (Told::default(), Arc::new(Volumes::default()));
+    let board = Board::new(Ledger::new(Policy::default()));
+    let now = Now { day: Timestamp::UNIX_EPOCH, clock: std::time::Instant::now() };
+    let pace = || Pace::new(Duration::from_mins(1), 1);
+    let vantage = Vantage::Host("n".into());
+    let mut pipe = Pipe::new(DRIVER.into(), vantage, inventory, told.clone(), board.clone(), pace(), now);
+    pipe.set_way(Way::Look, pace(), now);
+    pipe.arrivals(vec![Arrival::All(vec!["v".into()])], now);
+    for sight in [Seen::Volume(bad("A")), Seen::Nothing, Seen::Nothing, Seen::Nothing] {
+        pipe.arrivals(vec![Arrival::Disturbed("v".into())], now);
+        let look = pipe.next_look(now).expect("it is due");
+        pipe.looked(&look, sight, now);
+    }
+    assert_eq!(told.take().len(), 1, "neither over nor out of sight");
 }

@@ -1,19 +1,15 @@
 //! Asks a CSI controller plugin, in whichever of its ways it can be asked.
 
 use std::future::{Future, ready};
-use std::sync::Mutex;
-use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::Instant;
 use volmedic_csi::dialect::{self, ControllerChoice, ControllerProbe};
-use volmedic_csi::{Driver, Limits, ListedVolume, Pager, PassEnd, Secrets, Session, State, VolumeHealth};
+use volmedic_csi::{Driver, Limits, ListedVolume, Pager, PassEnd, Secrets, State, VolumeHealth};
 use volmedic_health::{Sight, Why};
 
+use crate::pulse::Pulse;
 use crate::sights::{self, Answer};
-
-/// A driver that answered another question within this time is alive: the volume is what hangs.
-const ALIVE_FOR: Duration = Duration::from_secs(5);
 
 /// How the driver can be asked right now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +84,7 @@ pub struct Controller {
     /// Kept, so that a change between two waits is not missed.
     changes: AsyncMutex<watch::Receiver<State>>,
     secrets: Secrets,
-    last_answer: Mutex<Option<Instant>>,
+    pulse: Pulse,
 }
 
 impl Controller {
@@ -99,7 +95,7 @@ impl Controller {
             changes,
             pager: AsyncMutex::new(Pager::new(limits)),
             secrets: Secrets::default(),
-            last_answer: Mutex::new(None),
+            pulse: Pulse::default(),
         }
     }
 
@@ -146,37 +142,6 @@ impl Controller {
                 sights::answer(session.volume(handle).await, |volume| sights::of_volume(&volume))
             }
         };
-        match answer {
-            Answer::Late(why) if self.is_alive(&session, began).await => Answer::Volume(Sight::NotSeen(why)),
-            Answer::Late(why) => Answer::DriverGone(why),
-            answer => {
-                if matches!(answer, Answer::Volume(_)) {
-                    self.answered();
-                }
-                answer
-            }
-        }
-    }
-
-    /// Whether the driver answers anything at all. If another question was answered just now, it does.
-    ///
-    /// An answer from the first half of the wait proves nothing: the driver may have frozen right after it, and then
-    /// every volume would look hung.
-    async fn is_alive(&self, session: &Session, since: Instant) -> bool {
-        let recent = |at: Instant| at.elapsed() < ALIVE_FOR.min(since.elapsed() / 2);
-        if self.last_answer.lock().is_ok_and(|last| last.is_some_and(recent)) {
-            return true;
-        }
-        let alive = session.is_alive().await;
-        if alive {
-            self.answered();
-        }
-        alive
-    }
-
-    fn answered(&self) {
-        if let Ok(mut last) = self.last_answer.lock() {
-            *last = Some(Instant::now());
-        }
+        self.pulse.settle(answer, &session, began).await
     }
 }

@@ -1,4 +1,5 @@
-//! The wire: `csi.v1` in both health dialects, the csi-addons identity service, and the healer service.
+//! The wire: `csi.v1` in both health dialects, the csi-addons identity service, the healer service, and
+//! our own relay service.
 //!
 //! Everything here is generated from the files in `proto/` at build time. Two things are added: the descriptor set,
 //! and a `Debug` that hides every field marked as secret, derived from that mark.
@@ -6,6 +7,7 @@
 use std::fmt;
 
 pub use generated::csi::v1 as csi;
+pub use generated::volmedic::relay::v1 as relay;
 pub use generated::{healer, identity};
 
 /// All files and what they import, encoded as a `google.protobuf.FileDescriptorSet`.
@@ -35,5 +37,12 @@ mod generated {
     }
     pub mod identity {
         tonic::include_proto!("identity");
+    }
+    pub mod volmedic {
+        pub mod relay {
+            pub mod v1 {
+                tonic::include_proto!("volmedic.relay.v1");
+            }
+        }
     }
 }

@@ -32,6 +32,9 @@ const NAME_ROOM: usize = 200;
 /// Objects without a namespace have their events here, where `kubectl` looks for them.
 const NO_NAMESPACE: &str = "default";
 
+/// Where the agent's events come from; which agent is said by the host beside it.
+const AGENT: &str = "volmedic-agent";
+
 /// In whose name events are written.
 #[derive(Debug, Clone)]
 pub struct Voice {
@@ -39,13 +42,24 @@ pub struct Voice {
     pub component: String,
     /// Which replica: the pod's name.
     pub instance: String,
+    /// The node that it speaks from, where that matters.
+    pub host: Option<String>,
 }
 
 impl Voice {
     /// For the controller of a driver: the name under which external-health-monitor writes, so that what filters by
     /// it keeps working.
     pub fn of_controller(driver: &str, instance: &str) -> Self {
-        Self { component: format!("csi-pv-monitor-controller-{driver}"), instance: instance.to_owned() }
+        Self {
+            component: format!("csi-pv-monitor-controller-{driver}"),
+            instance: instance.to_owned(),
+            host: None,
+        }
+    }
+
+    /// For the agent on a node.
+    pub fn of_agent(node: &str, instance: &str) -> Self {
+        Self { component: AGENT.to_owned(), instance: instance.to_owned(), host: Some(node.to_owned()) }
     }
 }
 
@@ -54,6 +68,7 @@ impl Voice {
 pub(crate) struct EventJob {
     object: ObjectRef,
     transition: Arc<Transition>,
+    known_as: Option<Arc<str>>,
     reason: EventReason,
     fingerprint: u64,
     /// When the occurrences were that this job stands for, oldest first.
@@ -64,7 +79,11 @@ pub(crate) struct EventJob {
 
 impl EventJob {
     /// `None` if the transition is not worth an event.
-    pub(crate) fn new(object: &ObjectRef, transition: &Arc<Transition>) -> Option<Self> {
+    pub(crate) fn new(
+        object: &ObjectRef,
+        transition: &Arc<Transition>,
+        known_as: Option<&Arc<str>>,
+    ) -> Option<Self> {
         let reason = text::reason(transition)?;
         let (_, warning, _) = reason;
         let fingerprint = Story::of(transition).thread.fingerprint(&object.uid, !warning);
@@ -72,6 +91,7 @@ impl EventJob {
         Some(Self {
             object: object.clone(),
             transition: transition.clone(),
+            known_as: known_as.cloned(),
             reason,
             fingerprint,
             moments,
@@ -88,8 +108,8 @@ impl EventJob {
     }
 
     pub(crate) fn absorb(&mut self, newer: Self) {
-        let Self { object: _, transition, reason, fingerprint: _, moments, earlier } = newer;
-        (self.transition, self.reason) = (transition, reason);
+        let Self { object: _, transition, known_as, reason, fingerprint: _, moments, earlier } = newer;
+        (self.transition, self.known_as, self.reason) = (transition, known_as, reason);
         self.moments.extend(moments);
         self.earlier = self.earlier.saturating_add(earlier);
         let surplus = self.moments.len().saturating_sub(MOMENTS);
@@ -144,11 +164,11 @@ impl EventJob {
             },
             type_: Some(if warning { "Warning" } else { "Normal" }.to_owned()),
             reason: Some(reason.to_owned()),
-            message: Some(text::message(&self.transition)),
+            message: Some(text::message(&self.transition, self.known_as.as_deref())),
             count: Some(self.unknown_after(None)),
             first_timestamp: Some(Time(first)),
             last_timestamp: Some(Time(self.transition.at)),
-            source: Some(EventSource { component: Some(voice.component.clone()), host: None }),
+            source: Some(EventSource { component: Some(voice.component.clone()), host: voice.host.clone() }),
             reporting_component: Some(voice.component.clone()),
             reporting_instance: Some(voice.instance.clone()),
             ..Event::default()
@@ -167,7 +187,7 @@ impl EventJob {
             },
             "count": old.count.unwrap_or(0).saturating_add(more),
             "lastTimestamp": Time(self.transition.at),
-            "message": text::message(&self.transition),
+            "message": text::message(&self.transition, self.known_as.as_deref()),
             "reason": reason,
             "reportingInstance": voice.instance,
         })
@@ -184,11 +204,24 @@ fn api_version(kind: Kind) -> &'static str {
 pub(crate) struct Events {
     client: Client,
     voice: Voice,
+    reads: bool,
 }
 
 impl Events {
-    pub(crate) fn new(client: Client, voice: Voice) -> Self {
-        Self { client, voice }
+    pub(crate) fn new(client: Client, voice: Voice, reads: bool) -> Self {
+        Self { client, voice, reads }
+    }
+
+    /// The event that is there. Who may not read it can still patch nothing, which answers the same.
+    async fn find(&self, api: &Api<Event>, name: &str) -> Result<Option<Event>, Failure> {
+        if self.reads {
+            return call(api.get_opt(name)).await;
+        }
+        match call(api.patch(name, &PatchParams::default(), &Patch::Merge(json!({})))).await {
+            Ok(event) => Ok(Some(event)),
+            Err(Failure::Gone) => Ok(None),
+            Err(failure) => Err(failure),
+        }
     }
 
     pub(crate) async fn send(&self, job: &EventJob, gate: &Gate) -> Result<Verdict, Failure> {
@@ -206,7 +239,7 @@ impl Events {
                 }
             }
             gate.pass().await;
-            let Some(old) = call(api.get_opt(&name)).await? else {
+            let Some(old) = self.find(&api, &name).await? else {
                 look = false;
                 continue;
             };

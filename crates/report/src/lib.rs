@@ -11,6 +11,7 @@ mod events;
 mod failure;
 mod log;
 mod metrics;
+mod node_report;
 mod notice;
 mod recall;
 mod reporter;
@@ -20,11 +21,13 @@ mod story;
 
 pub use events::{EVENT_REASONS, EventReason, Voice};
 pub use metrics::{
-    Described, DriverPicture, METRICS, Metrics, Picture, ProbeResult, Probes, Reports, Sick, View,
-    register_view,
+    AgentPicture, ClaimUsage, Described, DriverPicture, HelperCounts, METRICS, Metrics, Picture, ProbeResult,
+    Probes, Reports, Sick, View, register_agent, register_view,
 };
+pub use node_report::{NodeReporter, NodeReporterOptions, Whereabouts, node_report};
 pub use notice::Notice;
 pub use recall::{Recall, RecallError, Recalled};
 pub use reporter::{Options, Reporter};
 pub use sender::{Limits, Outlet, Verdict};
 pub use status::{Stored, Support};
+pub use story::{status_from_word, vantage_from_word, vantage_word};

@@ -1,5 +1,6 @@
 //! What a scrape shows. Every label has a bounded set of values, and per-volume series exist for sick volumes only.
 
+mod agent;
 mod view;
 
 use std::sync::Mutex;
@@ -17,6 +18,7 @@ use prometheus_client::registry::Registry;
 use volmedic_health::Transition;
 
 use crate::sender::{Outlet, Verdict};
+pub use agent::{AgentPicture, ClaimUsage, HelperCounts, register as register_agent};
 pub use view::{DriverPicture, Picture, Sick, View, register as register_view};
 
 const BUCKETS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
@@ -60,6 +62,7 @@ const START: Described = (
 /// All metrics of this crate, for the documentation.
 pub const METRICS: &[Described] = &[
     view::VOLUME,
+    view::POD_VOLUME,
     view::OMITTED,
     view::VOLUMES,
     view::BLIND,
@@ -69,6 +72,16 @@ pub const METRICS: &[Described] = &[
     REPORTS,
     QUEUE,
     START,
+    agent::HELPERS,
+    agent::HELPERS_STARTED,
+    agent::HELPERS_HUNG,
+    agent::CHECKS,
+    agent::CAPACITY,
+    agent::AVAILABLE,
+    agent::USED,
+    agent::INODES,
+    agent::INODES_FREE,
+    agent::INODES_USED,
 ];
 
 /// All that this crate counts by itself. What is believed about volumes is shown by a [`View`] beside it.
@@ -173,7 +186,7 @@ impl Reports {
         if !told.contains(&outlet) {
             told.push(outlet);
             let what = match outlet {
-                Outlet::Event => "events: grant get, list, create and patch on events",
+                Outlet::Event => "events: grant on events what the rights shipped for this role grant",
                 Outlet::Status => "claim status: grant patch on persistentvolumeclaims/status",
             };
             tracing::warn!("the API server does not let us write {what}; told once: {why}");

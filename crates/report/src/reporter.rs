@@ -21,6 +21,8 @@ pub struct Options {
     /// The name under which claims' status is owned, the same for all replicas and after every restart; `None` to
     /// leave the status alone.
     pub field_manager: Option<String>,
+    /// Whether events may be read one by one, or only created and patched.
+    pub reads_events: bool,
     pub limits: Limits,
 }
 
@@ -30,6 +32,17 @@ impl Options {
         Self {
             voice: Voice::of_controller(driver, instance),
             field_manager: Some(format!("volmedic-controller/{driver}")),
+            reads_events: true,
+            limits: Limits::default(),
+        }
+    }
+
+    /// For the agent on a node: events on pods, and nothing on claims.
+    pub fn of_agent(node: &str, instance: &str) -> Self {
+        Self {
+            voice: Voice::of_agent(node, instance),
+            field_manager: None,
+            reads_events: false,
             limits: Limits::default(),
         }
     }
@@ -48,22 +61,29 @@ impl Reporter {
     ///
     /// Give it a client that does not try again by itself (`default_retry: false`), or those tries escape the limits.
     pub fn start(client: &Client, options: &Options, metrics: Metrics) -> Self {
-        let Options { voice, field_manager, limits } = options;
+        let Options { voice, field_manager, reads_events, limits } = options;
         let statuses = field_manager.as_ref().map(|manager| Statuses::new(client.clone(), manager));
-        let post = Arc::new(Post { events: Events::new(client.clone(), voice.clone()), statuses });
+        let post =
+            Arc::new(Post { events: Events::new(client.clone(), voice.clone(), *reads_events), statuses });
         let sender = Sender::start(post.clone(), limits, metrics.reports.clone());
         Self { sender, post, metrics }
     }
 
     /// Tells a notice: to the log and the metrics now, to the API server as soon as it may be.
-    ///
-    /// Events of an object go before its status, so that a status that is there was told.
     pub fn tell(&self, notice: &Notice) {
         log::tell(&notice.transition);
         self.metrics.changed(&notice.transition);
+        self.send(notice);
+    }
+
+    /// Brings a notice to the API server only: what an earlier process told, but perhaps could not send. It is the same
+    /// news to whoever has it already.
+    ///
+    /// Events of an object go before its status, so that a status that is there was told.
+    pub fn send(&self, notice: &Notice) {
         let transition = Arc::new(notice.transition.clone());
         for object in &notice.about {
-            if let Some(job) = EventJob::new(object, &transition) {
+            if let Some(job) = EventJob::new(object, &transition, notice.known_as.as_ref()) {
                 self.sender.push(Errand::event(object, job));
             }
             if self.post.statuses.is_some()

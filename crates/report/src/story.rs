@@ -180,7 +180,8 @@ impl Hasher for Fnv {
     }
 }
 
-pub(crate) fn vantage_word(vantage: &Vantage) -> String {
+/// A vantage as one word, for whoever stores it.
+pub fn vantage_word(vantage: &Vantage) -> String {
     match vantage {
         Vantage::Controller => "controller".to_owned(),
         Vantage::Node(name) => format!("node/{name}"),
@@ -190,7 +191,8 @@ pub(crate) fn vantage_word(vantage: &Vantage) -> String {
     }
 }
 
-pub(crate) fn vantage_from_word(word: &str) -> Option<Vantage> {
+/// Reads a vantage back.
+pub fn vantage_from_word(word: &str) -> Option<Vantage> {
     Some(match word.split_once('/') {
         None if word == "controller" => Vantage::Controller,
         None if word == "cluster" => Vantage::Cluster,
@@ -201,7 +203,8 @@ pub(crate) fn vantage_from_word(word: &str) -> Option<Vantage> {
     })
 }
 
-pub(crate) fn status_from_word(word: &str) -> Option<Status> {
+/// Reads a status back from how it is shown.
+pub fn status_from_word(word: &str) -> Option<Status> {
     Status::from_api_value(word).or_else(|| {
         let number = word.strip_prefix("Unrecognized(")?.strip_suffix(')')?;
         number.parse().ok().map(Status::Unrecognized)

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 
 use crate::cache;
 use crate::control_plane::{self, ControlPlane};
@@ -33,6 +34,7 @@ pub struct Options {
     plane: control_plane::Options,
     node: bool,
     controller_manager_arguments: Vec<String>,
+    kubelet_settings: serde_json::Map<String, Value>,
 }
 
 impl Default for Options {
@@ -41,6 +43,7 @@ impl Default for Options {
             plane: control_plane::Options::default(),
             node: true,
             controller_manager_arguments: Vec::new(),
+            kubelet_settings: serde_json::Map::new(),
         }
     }
 }
@@ -73,6 +76,12 @@ impl Options {
     /// One more argument of the controller manager, such as `--node-monitor-grace-period=10s`.
     pub fn controller_manager_argument(mut self, argument: &str) -> Self {
         self.controller_manager_arguments.push(argument.to_owned());
+        self
+    }
+
+    /// One more field of the kubelet's configuration, such as `volumeStatsAggPeriod` with `"2s"`.
+    pub fn kubelet_setting(mut self, name: &str, value: Value) -> Self {
+        self.kubelet_settings.insert(name.to_owned(), value);
         self
     }
 
@@ -116,7 +125,7 @@ impl Options {
             })?;
             if self.node {
                 tell("starting the node: containerd and the kubelet");
-                node::start(&plane, self.plane.network, &self.plane.gates)?;
+                node::start(&plane, self.plane.network, &self.plane.gates, &self.kubelet_settings)?;
             }
             Ok(())
         };

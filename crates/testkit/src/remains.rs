@@ -70,6 +70,13 @@ fn end_processes(folder: &Path, group: &str) -> Result<()> {
     }
 }
 
+/// Whether a process belongs to any cluster of ours.
+pub(crate) fn is_marked(process: Identity) -> bool {
+    let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+    let mark = format!("{MARK}=");
+    environment.split(|byte| *byte == 0).any(|entry| entry.starts_with(mark.as_bytes()))
+}
+
 /// Processes that carry the cluster's mark in the environment they were started with.
 fn marked(folder: &Path) -> Vec<Identity> {
     let mut mark = format!("{MARK}=").into_bytes();

@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tracing::Level;
 
 use crate::logging::Logging;
-use crate::{conformance, controller, driver, fault, mounter};
+use crate::{agent, conformance, controller, driver, fault, hub, mounter, report, watch};
 
 /// Watches the health of Kubernetes volumes and heals them.
 #[derive(Debug, Parser)]
@@ -21,6 +22,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Role {
+    Agent(Box<agent::Args>),
     /// Judge how a CSI driver, any CSI driver, tells the health of volumes.
     Conformance(conformance::Args),
     Controller(Box<controller::Args>),
@@ -28,9 +30,12 @@ enum Role {
     Driver(driver::Args),
     /// Hurt volumes of the reference driver in real ways, and undo it.
     Fault(fault::Args),
+    Hub(Box<hub::Args>),
     /// Serve one volume in userspace. Started by the driver.
     #[command(hide = true)]
     Mounter(mounter::Args),
+    Report(report::Args),
+    Watch(Box<watch::Args>),
 }
 
 impl Role {
@@ -38,16 +43,25 @@ impl Role {
     fn verbosity(&self) -> Option<u8> {
         if let Self::Controller(args) = self { args.verbosity() } else { None }
     }
+
+    /// What is logged if nobody says otherwise. Where the output is for people, log lines would be in the way.
+    fn usual_level(&self) -> Option<Level> {
+        if let Self::Watch(args) = self { args.usual_level() } else { Some(Level::INFO) }
+    }
 }
 
 pub(crate) fn run(cli: Cli) -> ExitCode {
-    cli.logging.start(cli.role.verbosity());
+    cli.logging.start(cli.role.verbosity(), cli.role.usual_level());
     let outcome = match cli.role {
+        Role::Agent(args) => agent::run(*args),
         Role::Conformance(args) => conformance::run(args),
         Role::Controller(args) => controller::run(*args),
         Role::Driver(args) => driver::run(args),
         Role::Fault(args) => fault::run(args),
+        Role::Hub(args) => hub::run(*args),
         Role::Mounter(args) => mounter::run(args),
+        Role::Report(args) => report::run(args),
+        Role::Watch(args) => watch::run(*args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -24,7 +24,7 @@ use volmedic_csi::{AddressError, Limits, Protocol, Settings};
 use volmedic_health::{Ledger, Policy, Vantage, Volume};
 use volmedic_inventory::Inventory;
 use volmedic_lease::{Candidate, State};
-use volmedic_monitor::{Board, Now, Pipe, Way, read};
+use volmedic_monitor::{Board, Pipe, Way, read};
 use volmedic_report::{Recall, Reporter};
 
 use args::Config;
@@ -32,7 +32,9 @@ pub(crate) use args::{Args, with_two_dashes};
 use nodes::NodeWatcher;
 use ports::{Driver, Outlet, Volumes};
 
+use crate::cluster;
 use crate::http::{self, Health};
+use crate::signals::{Signals, clock};
 
 /// What is still to be told when a signal comes gets this long.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -62,7 +64,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     {
         return Err(error).context("cannot talk to the driver");
     }
-    let client = client(&config).await?;
+    let client = cluster::client(config.kubeconfig.as_ref()).await?;
 
     let mut registry = Registry::default();
     let csi_metrics = volmedic_csi::Metrics::register(&mut registry);
@@ -136,24 +138,6 @@ async fn driver_name(driver: &volmedic_csi::Driver) -> anyhow::Result<Arc<str>> 
             Err(error) => tracing::info!("waiting for the driver: {error}"),
         }
     }
-}
-
-async fn client(config: &Config) -> anyhow::Result<Client> {
-    let mut kubeconfig = match &config.kubeconfig {
-        Some(path) => {
-            let what = || format!("cannot use the kubeconfig {}", path.display());
-            let file = kube::config::Kubeconfig::read_from(path).with_context(what)?;
-            kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default())
-                .await
-                .with_context(what)?
-        }
-        None => kube::Config::infer().await.context(
-            "found no cluster to talk to: this is no pod with a service account, and there is no usable kubeconfig; \
-             give one with --kubeconfig",
-        )?,
-    };
-    kubeconfig.default_retry = false;
-    Client::try_from(kubeconfig).context("cannot talk to the API server")
 }
 
 fn stand(client: &Client, election: &args::Election, driver: &str) -> anyhow::Result<Candidate> {
@@ -273,7 +257,8 @@ impl Leading {
         };
         let outlet = Outlet { reporter: reporter.clone(), board: board.clone() };
         let pace = settings.pace(&Way::Nothing);
-        let mut pipe = Pipe::new(name.clone(), Vantage::Controller, volumes.clone(), outlet, board, pace, clock());
+        let mut pipe =
+            Pipe::new(name.clone(), Vantage::Controller, volumes.clone(), outlet, board, pace, clock());
         for (claim, volume) in recalled.told_on {
             pipe.recall_audience(&volume.handle, claim);
         }
@@ -296,11 +281,6 @@ impl Leading {
         }
         Ok(ended)
     }
-}
-
-fn clock() -> Now {
-    // Tokio's clock, so that what is due and what is slept for are measured alike.
-    Now { day: Timestamp::now(), clock: tokio::time::Instant::now().into_std() }
 }
 
 /// Which volume a claim is bound to. Needed for a moment only, but for all claims there are: so it keeps a number for
@@ -412,17 +392,11 @@ async fn restate(reporter: Arc<Reporter>, inventory: Arc<Inventory>, board: Boar
 }
 
 /// Not ready while out of touch with the driver, or with the API server, for long.
-fn ready_check(
-    driver: &Arc<str>,
-    board: &Board,
-    inventory: &Arc<Inventory>,
-    after: Duration,
-) -> http::Check {
+fn ready_check(driver: &Arc<str>, board: &Board, inventory: &Arc<Inventory>, after: Duration) -> http::Check {
     let (driver, board, inventory) = (driver.clone(), board.clone(), inventory.clone());
     let longest = SignedDuration::try_from(after).unwrap_or(SignedDuration::MAX);
     Box::new(move || {
-        if let Some(stale) =
-            inventory.staleness().filter(|stale| !inventory.is_ready() || stale.age > after)
+        if let Some(stale) = inventory.staleness().filter(|stale| !inventory.is_ready() || stale.age > after)
         {
             return Err(format!("out of touch with the API server: {}", stale.why));
         }
@@ -437,27 +411,4 @@ fn ready_check(
             _ => Ok(()),
         }
     })
-}
-
-struct Signals {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let what = "cannot wait for signals";
-        Ok(Self {
-            terminate: signal(SignalKind::terminate()).context(what)?,
-            interrupt: signal(SignalKind::interrupt()).context(what)?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => tracing::info!("told to end"),
-            _ = self.interrupt.recv() => tracing::info!("interrupted"),
-        }
-    }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use volmedic_driver::health::{Settings, Thresholds, fsck::Schedule};
-use volmedic_driver::{Config, Dialect, Services, serve};
+use volmedic_driver::{Addons, Config, Dialect, Services, serve};
 
 use crate::size;
 
@@ -17,6 +17,8 @@ pub(crate) struct Args {
     storage: StorageArgs,
     #[command(flatten)]
     checks: CheckArgs,
+    #[command(flatten)]
+    heal: HealArgs,
 }
 
 /// What is served, and where.
@@ -85,6 +87,36 @@ struct CheckArgs {
     fsck_gap: u64,
 }
 
+/// How volumes are healed.
+#[derive(Debug, clap::Args)]
+struct HealArgs {
+    /// The unix socket to serve csi-addons on: who we are, and healing.
+    #[arg(long, value_name = "unix:///PATH")]
+    addons_endpoint: Option<String>,
+    /// For how many seconds whoever uses a volume waits after its mounter died, so that a heal can bring back the
+    /// mounts they have; then they get errors.
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(0..=86400), value_name = "SECONDS", requires = "addons_endpoint")]
+    session_grace: u64,
+    /// Make a file system that an error made read-only writable again when asked to heal.
+    #[arg(long, requires = "addons_endpoint")]
+    heal_read_only: bool,
+    /// Heal only for callers whose secret `token` is what is in this file.
+    #[arg(long, value_name = "PATH", requires = "addons_endpoint")]
+    heal_token_file: Option<PathBuf>,
+}
+
+impl HealArgs {
+    fn addons(self) -> Option<Addons> {
+        let Self { addons_endpoint, session_grace, heal_read_only, heal_token_file } = self;
+        addons_endpoint.map(|endpoint| Addons {
+            endpoint,
+            session_grace: Duration::from_secs(session_grace),
+            remount_writable: heal_read_only,
+            token_file: heal_token_file,
+        })
+    }
+}
+
 impl CheckArgs {
     fn settings(&self) -> Settings {
         let defaults = Settings::default();
@@ -113,7 +145,7 @@ fn mode(text: &str) -> Result<u32, String> {
 }
 
 pub(crate) fn run(args: Args) -> Result<(), Box<dyn Error>> {
-    let Args { service, storage, checks } = args;
+    let Args { service, storage, checks, heal } = args;
     let config = Config {
         endpoint: service.endpoint,
         socket_mode: service.socket_mode,
@@ -129,6 +161,7 @@ pub(crate) fn run(args: Args) -> Result<(), Box<dyn Error>> {
         call_deadline: Duration::from_secs(service.call_deadline),
         program: std::env::current_exe()?,
         checks: checks.settings(),
+        addons: heal.addons(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

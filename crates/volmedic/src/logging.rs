@@ -12,9 +12,10 @@ use tracing_subscriber::{Layer, fmt};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Logging")]
 pub(crate) struct Logging {
-    /// Log this and everything more serious: error, warn, info, debug or trace.
-    #[arg(long, global = true, default_value = "info", value_name = "LEVEL")]
-    log_level: Level,
+    /// Log this and everything more serious: error, warn, info, debug or trace. Default: info; less for commands whose
+    /// output is for people.
+    #[arg(long, global = true, value_name = "LEVEL")]
+    log_level: Option<Level>,
     /// How log lines look.
     #[arg(long, global = true, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     log_format: Format,
@@ -38,12 +39,14 @@ fn filter(level: Level) -> Targets {
 }
 
 impl Logging {
-    /// `verbosity` is the number that sidecars written in Go take; it can only make the log longer.
-    pub(crate) fn start(&self, verbosity: Option<u8>) {
+    /// `verbosity` is the number that sidecars written in Go take; it can only make the log longer. `usual` is
+    /// what is logged if nobody asks for anything else; nothing at all if absent.
+    pub(crate) fn start(&self, verbosity: Option<u8>, usual: Option<Level>) {
+        let Some(asked) = self.log_level.or(usual) else { return };
         let level = match verbosity {
             Some(8..) => Level::TRACE,
-            Some(5..=7) => self.log_level.max(Level::DEBUG),
-            _ => self.log_level,
+            Some(5..=7) => asked.max(Level::DEBUG),
+            _ => asked,
         };
         let lines = fmt::layer().with_writer(io::stderr);
         let lines = match self.log_format {

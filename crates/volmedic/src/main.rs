@@ -1,14 +1,23 @@
 //! The binary: arguments, roles, wiring, exit codes. Each role has a file of its own.
 
+mod agent;
+mod allocator;
 mod app;
+mod cluster;
 mod conformance;
 mod controller;
 mod driver;
 mod fault;
+mod flags;
 mod http;
+mod hub;
 mod logging;
 mod mounter;
+mod page;
+mod report;
+mod signals;
 mod size;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -17,6 +26,7 @@ use clap::Parser;
 fn main() -> ExitCode {
     // This program is also its own helper; then nothing below runs.
     volmedic_host::helper::run_if_asked();
+    allocator::tune();
     let words = controller::with_two_dashes(std::env::args_os().collect());
     app::run(app::Cli::parse_from(words))
 }

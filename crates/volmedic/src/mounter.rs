@@ -21,9 +21,19 @@ pub(crate) struct Args {
     parent: u32,
     #[arg(long)]
     readonly: bool,
+    /// Standard input is the session of a mounter that died; go on with it.
+    #[arg(long)]
+    take_over: bool,
 }
 
 pub(crate) fn run(args: Args) -> Result<(), Box<dyn Error>> {
-    let Args { volume, volume_dir, mountpoint, parent, readonly } = args;
-    Ok(volmedic_driver::mounter::run(&Mounter { volume, volume_dir, mountpoint, parent, readonly })?)
+    let Args { volume, volume_dir, mountpoint, parent, readonly, take_over } = args;
+    Ok(volmedic_driver::mounter::run(&Mounter {
+        volume,
+        volume_dir,
+        mountpoint,
+        parent,
+        readonly,
+        take_over,
+    })?)
 }

@@ -23,6 +23,7 @@ struct Need {
 const NEEDS: &[Need] = &[
     Need { package: "btrfs-progs", crates: &["volmedic", "volmedic-driver"], purpose: "to make and check btrfs volumes" },
     Need { package: "busybox-static", crates: &["volmedic", "volmedic-testkit"], purpose: "to make the image of test pods" },
+    Need { package: "chromium", crates: &["volmedic"], purpose: "to look at the page as people do" },
     Need { package: "containerd", crates: &["volmedic", "volmedic-testkit"], purpose: "to run test pods" },
     Need { package: "containernetworking-plugins", crates: &["volmedic", "volmedic-testkit"], purpose: "to give test pods a network" },
     Need { package: "e2fsprogs", crates: &["volmedic", "volmedic-driver", "volmedic-host"], purpose: "to make and check ext4 volumes" },

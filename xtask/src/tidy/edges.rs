@@ -49,7 +49,7 @@ const ROOMS: &[Room] = &[
     // Tools of the trade, never part of the product.
     Room { name: TESTKIT, may_use: &["volmedic-health", "volmedic-proto"], tests_may_use: &[] },
     Room { name: "volmedic-bench", may_use: &["volmedic-proto", TESTKIT], tests_may_use: &[] },
-    Room { name: "xtask", may_use: &["volmedic-health", TESTKIT], tests_may_use: &[] },
+    Room { name: "xtask", may_use: &["volmedic-health", "volmedic-api", TESTKIT], tests_may_use: &[] },
 ];
 
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {

@@ -9,8 +9,8 @@ pub trait Visit<T>: Send {
     /// One more entry.
     fn entry(&mut self, listed: Listed<T>);
 
-    /// Called after every page, after every thousand entries of a long one, and at the end. The next page is asked
-    /// for when this returns: whoever passes entries on to somebody slower waits here and so holds back the driver.
+    /// Called after every page, after every thousand entries of a long one, and at the end. The driver is never more
+    /// than one page ahead: whoever passes entries on to somebody slower waits here and so holds it back.
     fn breathe(&mut self) -> impl Future<Output = ()> + Send {
         ready(())
     }

@@ -30,6 +30,8 @@ pub(super) fn hurt_mounter(fault: Fault, victim: &Victim) -> Result<()> {
 
 pub(super) fn heal_mounter(fault: Fault, victim: &Victim) -> Result<()> {
     match fault {
+        // Healed meanwhile, its mounts are good ones.
+        Fault::MounterKilled if mounter::find(&victim.directory)?.is_some() => Ok(()),
         Fault::MounterKilled => mounts::abandon(victim),
         Fault::MounterFrozen => signal_mounter(victim, Signal::CONT),
         _ => match fs::remove_file(victim.directory.mounter_fault()) {
@@ -44,7 +46,8 @@ fn signal_mounter(victim: &Victim, signal: Signal) -> Result<()> {
     let pid = record.and_then(|record| Pid::from_raw(record.pid));
     let pid = pid.ok_or_else(|| Error::precondition(&victim.id, "no mounter process serves it"))?;
     kill_process(pid, signal).map_err(victim.io("signal the mounter"))?;
-    if signal == Signal::STOP && !wait_until_stopped(pid.as_raw_nonzero().get(), FREEZES_WITHIN) {
+    // One that is dying still looks alive for a moment, although its mounts are dead already.
+    if signal != Signal::CONT && !wait_until_stopped(pid.as_raw_nonzero().get(), FREEZES_WITHIN) {
         return Err(Error::precondition(&victim.id, "its mounter was told to stop and did not"));
     }
     Ok(())

@@ -60,16 +60,21 @@ pub(super) fn detach(victim: &Victim) -> Result<()> {
 }
 
 pub(super) fn attach_again(victim: &Victim) -> Result<()> {
-    let device = OpenOptions::new().read(true).write(true).open(victim.device()?.path());
-    let device = device.map_err(victim.io("open the loop device"))?;
-    let kept = sys::loop_change(&device, |flags, _| *flags &= !sys::LO_FLAGS_AUTOCLEAR);
-    match kept {
-        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
-            let read_only = victim.staged()?.readonly;
-            sys::loop_configure(&device, image(victim)?, read_only)
-                .map_err(victim.io("attach the loop device"))
-        }
-        other => other.map_err(victim.io("keep the loop device attached")),
+    let attached = victim.attached()?;
+    if attached.is_live() {
+        return attached.device().stay().map(drop);
+    }
+    // Numbers that nobody uses are taken by whoever asks first.
+    match attached.device().attach_again(&victim.directory.image(), victim.staged()?.readonly)? {
+        Some(_) => Ok(()),
+        None => Err(Error::precondition(
+            &victim.id,
+            format_args!(
+                "{} belongs to somebody else by now; unpublish and unstage the volume, stage and publish it again, and \
+                 clear the fault then",
+                attached.device().path().display()
+            ),
+        )),
     }
 }
 

@@ -72,7 +72,11 @@ impl Victim {
     }
 
     pub(super) fn device(&self) -> Result<LoopDevice> {
-        let attached = self.node.loop_device.map(record::Attached::device);
+        self.attached().map(record::Attached::device)
+    }
+
+    pub(super) fn attached(&self) -> Result<record::Attached> {
+        let attached = self.node.loop_device;
         attached.ok_or_else(|| Error::precondition(&self.id, "it has no loop device; stage it first"))
     }
 

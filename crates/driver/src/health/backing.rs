@@ -22,9 +22,17 @@ pub(super) fn check(facts: &VolumeFacts, sysfs: &Sysfs) -> Vec<Condition> {
             }
             found
         }
-        Backing::Folder { folder, .. } => fs::symlink_metadata(folder)
-            .map_or_else(|error| vec![gone(folder, &error, false)], |_| Vec::new()),
+        Backing::Folder { folder, mounter_dead, .. } => {
+            let gone = fs::symlink_metadata(folder).err().map(|error| gone(folder, &error, false));
+            gone.into_iter().chain(mounter_dead.then(dead_mounter)).collect()
+        }
     }
+}
+
+fn dead_mounter() -> Condition {
+    let message =
+        "the process that serves the volume is gone; whoever uses it waits or gets errors until it is healed";
+    Condition::new(Status::Inaccessible, WellKnown::MounterDead.into(), message)
 }
 
 fn image(file: &Path, bytes: u64, held: bool) -> Option<Condition> {

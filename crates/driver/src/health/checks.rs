@@ -107,7 +107,8 @@ impl Checks {
         report.findings.extend(mounted.findings);
         // Sysfs failing to answer is not the volume's fault, and the other checks still count.
         report.findings.extend(anywhere(kernel::check(facts, &self.sysfs).unwrap_or_default()));
-        if let (Depth::Deep, Some(place)) = (depth, &mounted.reachable) {
+        let answers = !matches!(facts.backing, Backing::Folder { mounter_dead: true, .. });
+        if let (Depth::Deep, true, Some(place)) = (depth, answers, &mounted.reachable) {
             self.ask(facts, place, &mut report);
         }
         report.checked = self.file_system_check(facts);

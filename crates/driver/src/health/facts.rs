@@ -37,6 +37,9 @@ pub enum Backing {
         folder: PathBuf,
         /// What the mounter calls its mount, if it is known: the source in the mount table.
         source: Option<String>,
+        /// Whether the driver looked for the mounter's process and found none. Its mounts may then keep whoever asks
+        /// waiting, so nobody does.
+        mounter_dead: bool,
     },
 }
 

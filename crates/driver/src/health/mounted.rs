@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_fuse_volume_must_be_a_fuse_mount() {
         let mut fuse = facts("ext4", false);
-        fuse.backing = Backing::Folder { folder: "/f".into(), source: Some("x".into()) };
+        fuse.backing = Backing::Folder { folder: "/f".into(), source: Some("x".into()), mounter_dead: false };
         fuse.staging = None;
         check_facts(&fuse, "2 1 0:51 / /t rw - fuse.volmedic x rw\n", &[]);
         for wrong in ["fusectl x", "fuse.volmedic y"] {

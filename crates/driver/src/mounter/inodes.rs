@@ -2,11 +2,16 @@
 //!
 //! A file is held by a descriptor that only names it. That keeps its inode number from being reused for as long as
 //! the kernel may still ask about it, and makes every operation independent of paths and renames.
+//!
+//! The numbers are those of the files themselves, so a process that takes over a session finds what the kernel asks
+//! about again: by searching the volume, and among the files that were deleted while open, which keep a name outside
+//! of the volume for that reason until the kernel forgets them.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::hash::Hash;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,6 +19,8 @@ use fuser::{FileAttr, FileType, INodeNo};
 use rustix::fs::{Mode, OFlags, Stat, fstat, open, openat};
 use rustix::io::{Errno, Result};
 
+use super::deleted::Deleted;
+use super::search::Search;
 use super::times::system_time;
 
 #[derive(Debug)]
@@ -21,6 +28,9 @@ pub(super) struct Inodes {
     device: u64,
     root: Arc<OwnedFd>,
     known: Mutex<HashMap<u64, Known>>,
+    deleted: Deleted,
+    /// Only in a session that was taken over: the kernel may ask about files that we have not looked up.
+    search: Option<Search>,
 }
 
 #[derive(Debug)]
@@ -31,22 +41,43 @@ struct Known {
 }
 
 impl Inodes {
-    pub(super) fn open(root: &std::path::Path) -> Result<Self> {
+    pub(super) fn open(root: &Path, deleted: Deleted, taken_over: bool) -> Result<Self> {
         let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let device = fstat(&root)?.st_dev;
-        Ok(Self { device, root: Arc::new(root), known: Mutex::default() })
+        let search = taken_over.then(Search::default);
+        let known = deleted
+            .files()?
+            .into_iter()
+            .map(|(inode, file)| (inode, Known { file: Arc::new(file), lookups: 0 }));
+        Ok(Self { device, root: Arc::new(root), known: Mutex::new(known.collect()), deleted, search })
+    }
+
+    /// Whether another process served this session before us.
+    pub(super) fn are_inherited(&self) -> bool {
+        self.search.is_some()
     }
 
     pub(super) fn get(&self, inode: INodeNo) -> Result<Arc<OwnedFd>> {
         if inode == INodeNo::ROOT {
             return Ok(Arc::clone(&self.root));
         }
-        locked(&self.known).get(&inode.0).map(|known| Arc::clone(&known.file)).ok_or(Errno::STALE)
+        if let Some(known) = locked(&self.known).get(&inode.0) {
+            return Ok(Arc::clone(&known.file));
+        }
+        let search = self.search.as_ref().ok_or(Errno::STALE)?;
+        let file = search.find(&self.root, self.device, inode.0)?;
+        let mut known = locked(&self.known);
+        let entry = known.entry(inode.0).or_insert_with(|| Known { file: Arc::new(file), lookups: 0 });
+        Ok(Arc::clone(&entry.file))
     }
 
     pub(super) fn stat(&self, inode: INodeNo) -> Result<(Stat, FileAttr)> {
         let stat = fstat(&*self.get(inode)?)?;
-        Ok((stat, attributes(&stat, inode)))
+        let mut attributes = attributes(&stat, inode);
+        if self.deleted.has(inode.0) {
+            attributes.nlink = attributes.nlink.saturating_sub(1);
+        }
+        Ok((stat, attributes))
     }
 
     /// Looks a name up and remembers what it names, once more for every time the kernel is told.
@@ -63,13 +94,36 @@ impl Inodes {
         Ok(attributes(&stat, INodeNo(stat.st_ino)))
     }
 
+    /// The kernel forgets all it was told of a file at once, so what a predecessor told is part of the number, and
+    /// more than was counted here is no mistake.
     pub(super) fn forget(&self, inode: INodeNo, lookups: u64) {
         let mut known = locked(&self.known);
         if let Some(entry) = known.get_mut(&inode.0) {
             entry.lookups = entry.lookups.saturating_sub(lookups);
             if entry.lookups == 0 {
+                // Before its descriptor is closed: the number must not be reused while the name is there.
+                self.deleted.drop(inode.0);
                 known.remove(&inode.0);
             }
+        }
+    }
+
+    /// A file got another name, or lost one of several.
+    pub(super) fn moved(&self) {
+        if let Some(search) = &self.search {
+            search.moved();
+        }
+    }
+
+    /// It kept a name in the volume after all.
+    pub(super) fn forget_deleted(&self, inode: u64) {
+        self.deleted.drop(inode);
+    }
+
+    /// The last name of a file is about to go. If somebody may have it open, it gets one outside of the volume.
+    pub(super) fn keep_deleted(&self, inode: u64) {
+        if let Some(known) = locked(&self.known).get(&inode) {
+            self.deleted.keep(inode, &known.file);
         }
     }
 }
@@ -81,13 +135,12 @@ pub(super) struct Handles<T> {
     open: Mutex<HashMap<u64, Arc<T>>>,
 }
 
-impl<T> Default for Handles<T> {
-    fn default() -> Self {
-        Self { next: AtomicU64::new(1), open: Mutex::default() }
-    }
-}
-
 impl<T> Handles<T> {
+    /// Numbers of one generation never meet those of another, which the kernel may still hold.
+    pub(super) fn new(generation: u32) -> Self {
+        Self { next: AtomicU64::new((u64::from(generation) << 40) + 1), open: Mutex::default() }
+    }
+
     pub(super) fn put(&self, thing: T) -> u64 {
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
         locked(&self.open).insert(handle, Arc::new(thing));
@@ -98,12 +151,48 @@ impl<T> Handles<T> {
         locked(&self.open).get(&handle).cloned().ok_or(Errno::BADF)
     }
 
-    pub(super) fn take(&self, handle: u64) {
-        locked(&self.open).remove(&handle);
+    /// Puts something back under a number that a predecessor gave. Of two that do so at once, the first counts.
+    pub(super) fn restore(&self, handle: u64, thing: T) -> Arc<T> {
+        Arc::clone(locked(&self.open).entry(handle).or_insert_with(|| Arc::new(thing)))
+    }
+
+    pub(super) fn take(&self, handle: u64) -> Option<Arc<T>> {
+        locked(&self.open).remove(&handle)
     }
 }
 
-pub(super) type Files = Handles<File>;
+/// A file that somebody has open.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub(super) file: File,
+    pub(super) inode: u64,
+}
+
+/// How often each file is open.
+#[derive(Debug, Default)]
+pub(super) struct Opens(Mutex<HashMap<u64, u64>>);
+
+impl Opens {
+    pub(super) fn add(&self, inode: u64) {
+        *locked(&self.0).entry(inode).or_default() += 1;
+    }
+
+    pub(super) fn remove(&self, inode: u64) {
+        let mut opens = locked(&self.0);
+        if let Some(count) = opens.get_mut(&inode) {
+            *count -= 1;
+            if *count == 0 {
+                opens.remove(&inode);
+            }
+        }
+    }
+
+    pub(super) fn has(&self, inode: u64) -> bool {
+        locked(&self.0).contains_key(&inode)
+    }
+}
+
+pub(super) type Files = Handles<OpenFile>;
 pub(super) type Directories = Handles<Vec<Entry>>;
 
 /// One entry of a directory, as it was when the directory was opened.
@@ -147,6 +236,6 @@ fn attributes(stat: &Stat, inode: INodeNo) -> FileAttr {
     }
 }
 
-fn locked<K: Hash + Eq, V>(map: &Mutex<HashMap<K, V>>) -> MutexGuard<'_, HashMap<K, V>> {
+pub(super) fn locked<K: Hash + Eq, V>(map: &Mutex<HashMap<K, V>>) -> MutexGuard<'_, HashMap<K, V>> {
     map.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use fuser::{FileAttr, INodeNo, TimeOrNow};
 use rustix::fs::{
@@ -17,7 +18,8 @@ use rustix::fs::{
 use rustix::io::{Errno, Result};
 
 use super::accounts::Accounts;
-use super::inodes::{Directories, Entry, Files, Inodes, kind};
+use super::deleted::Deleted;
+use super::inodes::{Directories, Entry, Files, Inodes, OpenFile, Opens, kind};
 use super::times::timespec;
 use crate::error::Error;
 use crate::state_dir::VolumeDir;
@@ -26,6 +28,7 @@ use crate::state_dir::VolumeDir;
 pub(super) struct Passthrough {
     inodes: Inodes,
     files: Files,
+    opens: Opens,
     directories: Directories,
     accounts: Accounts,
 }
@@ -50,14 +53,18 @@ struct Changes {
 }
 
 impl Passthrough {
-    pub(super) fn open(directory: &VolumeDir) -> crate::Result<Self> {
+    /// `before` is how many processes have served the same session before this one.
+    pub(super) fn open(directory: &VolumeDir, before: u32) -> crate::Result<Self> {
         let files = directory.files();
+        let deleted = Deleted::open(&directory.deleted(), before > 0)?;
         // Modes arrive with the caller's mask applied already.
         rustix::process::umask(Mode::empty());
         Ok(Self {
-            inodes: Inodes::open(&files).map_err(Error::io(format_args!("open {}", files.display())))?,
-            files: Files::default(),
-            directories: Directories::default(),
+            inodes: Inodes::open(&files, deleted, before > 0)
+                .map_err(Error::io(format_args!("open {}", files.display())))?,
+            files: Files::new(before),
+            opens: Opens::default(),
+            directories: Directories::new(before),
             accounts: Accounts::open(directory)?,
         })
     }
@@ -78,7 +85,7 @@ impl Passthrough {
         if let Some(size) = changes.size {
             let before = fstat(&*file)?;
             match changes.handle {
-                Some(handle) => ftruncate(&*self.files.get(handle)?, size)?,
+                Some(handle) => ftruncate(&self.file(inode, handle)?.file, size)?,
                 None => ftruncate(reopen(&*file, OFlags::WRONLY)?, size)?,
             }
             self.accounts.changed(blocks(&before), blocks(&fstat(&*file)?));
@@ -162,15 +169,63 @@ impl Passthrough {
             self.accounts.files_changed(1);
         }
         let attributes = self.inodes.look_up(&parent, name)?;
-        Ok((attributes, self.files.put(file.into())))
+        Ok((attributes, self.opened(attributes.ino, file.into())))
+    }
+
+    fn opened(&self, inode: INodeNo, file: File) -> u64 {
+        self.opens.add(inode.0);
+        self.files.put(OpenFile { file, inode: inode.0 })
+    }
+
+    /// What is open under a number. One that a predecessor gave is opened again; the kernel has checked what may be
+    /// done with it, so all is opened that can be.
+    fn file(&self, inode: INodeNo, handle: u64) -> Result<Arc<OpenFile>> {
+        match self.files.get(handle) {
+            Err(Errno::BADF) if self.inodes.are_inherited() => {
+                let named = self.inodes.get(inode)?;
+                let file = reopen(&*named, OFlags::RDWR).or_else(|_| reopen(&*named, OFlags::RDONLY))?;
+                self.opens.add(inode.0);
+                Ok(self.files.restore(handle, OpenFile { file, inode: inode.0 }))
+            }
+            found => found,
+        }
+    }
+
+    fn close(&self, handle: u64) {
+        if let Some(open) = self.files.take(handle) {
+            self.opens.remove(open.inode);
+        }
+    }
+
+    /// As [`Self::file`], for directories: listed again, in the order of the disk, which is the same while nothing in
+    /// it changes.
+    fn directory(&self, inode: INodeNo, handle: u64) -> Result<Arc<Vec<Entry>>> {
+        match self.directories.get(handle) {
+            Err(Errno::BADF) if self.inodes.are_inherited() => {
+                Ok(self.directories.restore(handle, self.entries(inode)?))
+            }
+            found => found,
+        }
     }
 
     fn remove(&self, parent: INodeNo, name: &OsStr, flags: AtFlags) -> Result<()> {
         let parent = self.inodes.get(parent)?;
         let before = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        unlinkat(&parent, name, flags)?;
+        self.losing_a_name(&before);
+        unlinkat(&parent, name, flags).inspect_err(|_| self.inodes.forget_deleted(before.st_ino))?;
         self.gone(&before);
         Ok(())
+    }
+
+    /// A name of this file is about to be removed. A session that was taken over has files open that it knows nothing
+    /// of yet.
+    fn losing_a_name(&self, before: &Stat) {
+        let is_directory = rustix::fs::FileType::from_raw_mode(before.st_mode).is_dir();
+        if before.st_nlink > 1 && !is_directory {
+            self.inodes.moved();
+        } else if !is_directory && (self.opens.has(before.st_ino) || self.inodes.are_inherited()) {
+            self.inodes.keep_deleted(before.st_ino);
+        }
     }
 
     /// A name of this file was removed; with its last one goes what it held.
@@ -185,8 +240,23 @@ impl Passthrough {
         let (from_parent, to_parent) = (self.inodes.get(from.0)?, self.inodes.get(to.0)?);
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         let replaced = statat(&to_parent, to.1, AtFlags::SYMLINK_NOFOLLOW).ok();
-        renameat_with(&from_parent, from.1, &to_parent, to.1, flags)?;
-        if let Some(replaced) = replaced.filter(|_| !flags.contains(RenameFlags::EXCHANGE)) {
+        let replaced = replaced
+            .filter(|_| !flags.intersects(RenameFlags::EXCHANGE | RenameFlags::NOREPLACE))
+            // Two names of one file: renaming the one to the other changes nothing.
+            .filter(|replaced| {
+                statat(&from_parent, from.1, AtFlags::SYMLINK_NOFOLLOW)
+                    .is_ok_and(|source| source.st_ino != replaced.st_ino)
+            });
+        if let Some(replaced) = &replaced {
+            self.losing_a_name(replaced);
+        }
+        renameat_with(&from_parent, from.1, &to_parent, to.1, flags).inspect_err(|_| {
+            if let Some(replaced) = &replaced {
+                self.inodes.forget_deleted(replaced.st_ino);
+            }
+        })?;
+        self.inodes.moved();
+        if let Some(replaced) = replaced {
             self.gone(&replaced);
         }
         Ok(())
@@ -204,11 +274,12 @@ impl Passthrough {
         let before = fstat(&*file)?;
         let opened = reopen(&*file, usable(flags))?;
         self.accounts.changed(blocks(&before), blocks(&fstat(&opened)?));
-        Ok(self.files.put(opened))
+        Ok(self.opened(inode, opened))
     }
 
-    fn read(&self, handle: u64, offset: u64, size: u32) -> Result<Vec<u8>> {
-        let file = self.files.get(handle)?;
+    fn read(&self, inode: INodeNo, handle: u64, offset: u64, size: u32) -> Result<Vec<u8>> {
+        let open = self.file(inode, handle)?;
+        let file = &open.file;
         let mut data = vec![0; usize::try_from(size).map_err(|_| Errno::INVAL)?];
         let mut filled = 0;
         while filled < data.len() {
@@ -223,38 +294,45 @@ impl Passthrough {
         Ok(data)
     }
 
-    fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Result<u32> {
-        let file = self.files.get(handle)?;
-        let before = fstat(&*file)?;
+    fn write(&self, inode: INodeNo, handle: u64, offset: u64, data: &[u8]) -> Result<u32> {
+        let open = self.file(inode, handle)?;
+        let file = &open.file;
+        let before = fstat(file)?;
         let end = offset.saturating_add(data.len() as u64);
         let beyond = end.saturating_sub(u64::try_from(before.st_size).unwrap_or(0));
         self.need_room(beyond.min(data.len() as u64))?;
         let written = file.write_all_at(data, offset);
-        self.accounts.changed(blocks(&before), blocks(&fstat(&*file)?));
+        self.accounts.changed(blocks(&before), blocks(&fstat(file)?));
         written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         u32::try_from(data.len()).map_err(|_| Errno::INVAL)
     }
 
-    fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Result<()> {
-        let file = self.files.get(handle)?;
+    fn allocate(&self, inode: INodeNo, handle: u64, offset: u64, length: u64, mode: i32) -> Result<()> {
+        let open = self.file(inode, handle)?;
+        let file = &open.file;
         let mode = rustix::fs::FallocateFlags::from_bits(mode.cast_unsigned()).ok_or(Errno::OPNOTSUPP)?;
-        let before = fstat(&*file)?;
+        let before = fstat(file)?;
         if !mode.contains(rustix::fs::FallocateFlags::PUNCH_HOLE) {
             let beyond = offset.saturating_add(length).saturating_sub(blocks(&before) * 512);
             self.need_room(beyond.min(length))?;
         }
-        rustix::fs::fallocate(&*file, mode, offset, length)?;
-        self.accounts.changed(blocks(&before), blocks(&fstat(&*file)?));
+        rustix::fs::fallocate(file, mode, offset, length)?;
+        self.accounts.changed(blocks(&before), blocks(&fstat(file)?));
         Ok(())
     }
 
-    fn sync(&self, handle: u64, data_only: bool) -> Result<()> {
-        let file = self.files.get(handle)?;
+    fn sync(&self, inode: INodeNo, handle: u64, data_only: bool) -> Result<()> {
+        let open = self.file(inode, handle)?;
+        let file = &open.file;
         let synced = if data_only { file.sync_data() } else { file.sync_all() };
         synced.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 
     fn open_directory(&self, inode: INodeNo) -> Result<u64> {
+        Ok(self.directories.put(self.entries(inode)?))
+    }
+
+    fn entries(&self, inode: INodeNo) -> Result<Vec<Entry>> {
         let directory = self.inodes.get(inode)?;
         let opened =
             openat(&*directory, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -266,7 +344,7 @@ impl Passthrough {
             let inode = if name == "." { inode } else { INodeNo(entry.ino()) };
             entries.push(Entry { inode, kind: kind(entry.file_type()), name: name.to_owned() });
         }
-        Ok(self.directories.put(entries))
+        Ok(entries)
     }
 
     fn sync_directory(&self, inode: INodeNo) -> Result<()> {

@@ -2,8 +2,10 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, PipeReader, Read};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,8 @@ use crate::state_dir::{StateDir, VolumeDir};
 use crate::store::read_record;
 use crate::sys;
 
+use super::sessions::Sessions;
+
 /// From start to a mounted file system. Counting what the volume holds is part of it.
 const START: Duration = Duration::from_mins(1);
 /// From unmounting to its end, before it is killed; and again from there.
@@ -30,32 +34,91 @@ const STOP: Duration = Duration::from_secs(5);
 pub(crate) struct Mounters {
     program: PathBuf,
     state: StateDir,
+    /// Copies of the sessions of live mounters, where somebody may ask for a heal.
+    sessions: Option<Arc<Sessions>>,
+}
+
+/// How a volume got a live mounter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Revived {
+    /// The one it has serves it.
+    NotNeeded,
+    /// A new one goes on with the session: every mount and open file is as before.
+    HandedOver,
+    /// A new one has a new session, mounted at the staging path only.
+    Anew,
+}
+
+/// What a new mounter begins with.
+enum Begin<'a> {
+    /// It mounts here.
+    Mount(&'a Place),
+    /// It serves the mounts of this session, the first of which is here.
+    GoOn(&'a Place, OwnedFd),
 }
 
 impl Mounters {
-    pub(crate) fn new(program: PathBuf, state: StateDir) -> Self {
-        Self { program, state }
+    pub(crate) fn new(program: PathBuf, state: StateDir, sessions: Option<Arc<Sessions>>) -> Self {
+        Self { program, state, sessions }
     }
 
-    /// The volume is mounted at the place by a live mounter when this returns.
-    pub(crate) fn ensure(&self, volume: &VolumeRecord, place: &Place, readonly: bool) -> Result<()> {
+    /// The volume is mounted at the place by a live mounter when this returns. A live mounter that does not answer is
+    /// replaced only if the caller says that it is `stuck`.
+    pub(crate) fn ensure(
+        &self,
+        volume: &VolumeRecord,
+        place: &Place,
+        readonly: bool,
+        stuck: bool,
+    ) -> Result<Revived> {
         let directory = self.state.volume(&volume.id);
-        let alive = find(&directory)?.is_some();
+        let alive = find(&directory)?.is_some() && !stuck;
         let mounted = match table()?.at(place.path()) {
             None => false,
             Some(found) if Expected::Fuse(&volume.id).is(found) => true,
             Some(found) => return Err(occupied(&volume.id, place.path(), found)),
         };
         if alive && mounted {
-            return Ok(());
+            return Ok(Revived::NotNeeded);
         }
+        let session = self.sessions.as_ref().and_then(|sessions| sessions.copy(&volume.id));
+        if mounted && let Some(session) = session {
+            stop(&directory)?;
+            self.set_quota(volume)?;
+            self.start(volume, &directory, Begin::GoOn(place, session), readonly)?;
+            return Ok(Revived::HandedOver);
+        }
+        self.let_go(&volume.id);
         if mounted {
             // Its mounter is gone, so nothing can be written back any more.
             unmount_all(place, true)?;
         }
         stop(&directory)?;
         self.set_quota(volume)?;
-        self.start(volume, &directory, place, readonly)
+        self.start(volume, &directory, Begin::Mount(place), readonly)?;
+        Ok(Revived::Anew)
+    }
+
+    /// Whether a live process serves the volume.
+    pub(crate) fn has(&self, volume: &str) -> Result<bool> {
+        Ok(find(&self.state.volume(volume))?.is_some())
+    }
+
+    /// Holds a copy of the session of a mounter that is there already.
+    pub(crate) fn hold(&self, volume: &str) {
+        let Some(sessions) = &self.sessions else { return };
+        match find(&self.state.volume(volume)) {
+            Ok(Some(mounter)) => sessions.hold(volume, &mounter),
+            Ok(None) => sessions.let_go(volume),
+            Err(error) => tracing::warn!(volume, %error, "its mounter cannot be found"),
+        }
+    }
+
+    /// The volume is on its way out; from now on its mounts end with its mounter.
+    pub(crate) fn let_go(&self, volume: &str) {
+        if let Some(sessions) = &self.sessions {
+            sessions.let_go(volume);
+        }
     }
 
     /// Tells the mounter, now or when it starts, how much it may hold.
@@ -71,9 +134,14 @@ impl Mounters {
         &self,
         volume: &VolumeRecord,
         directory: &VolumeDir,
-        place: &Place,
+        begin: Begin<'_>,
         readonly: bool,
     ) -> Result<()> {
+        let (place, input, goes_on) = match begin {
+            // The mountpoint itself, open: no path can be swapped under it.
+            Begin::Mount(place) => (place, place.open_directory()?.into_fd(), false),
+            Begin::GoOn(place, session) => (place, session, true),
+        };
         let failed = |why: String| Error::Tool { tool: "the mounter", on: volume.id.clone(), why };
         let log = OpenOptions::new()
             .create(true)
@@ -94,9 +162,9 @@ impl Mounters {
             .arg("--parent")
             .arg(std::process::id().to_string())
             .args(readonly.then_some("--readonly"))
+            .args(goes_on.then_some("--take-over"))
             .current_dir("/")
-            // The mountpoint itself, open: no path can be swapped under it.
-            .stdin(Stdio::from(place.open_directory()?.into_fd()))
+            .stdin(Stdio::from(input))
             .stdout(ready_writer)
             .stderr(log);
         let mut child = sys::own_session(&mut command)
@@ -107,6 +175,7 @@ impl Mounters {
         match wait_for_ready(ready, START) {
             Ok(true) => {
                 reap_later(child);
+                self.hold(&volume.id);
                 Ok(())
             }
             Ok(false) => {

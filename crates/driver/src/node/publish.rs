@@ -2,7 +2,7 @@
 
 use super::{Node, expected_at_staging, expected_at_target, lets_go, occupied};
 use crate::error::{Error, Result};
-use crate::mount::{bind, table, unmount_all};
+use crate::mount::{Expected, bind, table, unmount_all};
 use crate::paths::{Opened, Place, There};
 use crate::record::{Access, NodeRecord, Published, Staged, VolumeRecord};
 use crate::request::{Capability, is_one_writer};
@@ -36,6 +36,7 @@ impl Node {
         if staging.path() == target.path() {
             return Err(Error::invalid("target_path", "it is the staging path"));
         }
+        self.check_apart("target_path", target)?;
         let readonly = readonly || staged.readonly || wanted.reads_only();
         let plan = Published { block: wanted.block(), readonly, mode: wanted.mode, done: false };
         check_others(&record, id, target, wanted, &plan)?;
@@ -62,8 +63,15 @@ impl Node {
             published.done = false;
             self.write(id, &record)?;
         }
-        unmount_all(target, lets_go(&volume))?;
-        target.remove()?;
+        let table = table()?;
+        let is_ours = |expected: Expected<'_>| table.stacked(target.path()).any(|found| expected.is(found));
+        let somebody_elses = table.at(target.path()).is_some()
+            && expected_at_target(&volume, &record).is_some_and(|e| !is_ours(e));
+        // What another put there stays; this volume is not under it.
+        if !somebody_elses {
+            unmount_all(target, lets_go(&volume))?;
+            target.remove()?;
+        }
         record.published.remove(target.path());
         self.write(id, &record)
     }
@@ -102,7 +110,7 @@ fn check_others(
     Ok(())
 }
 
-fn put_at_target(
+pub(super) fn put_at_target(
     volume: &VolumeRecord,
     record: &NodeRecord,
     staged: &Staged,

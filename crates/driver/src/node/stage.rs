@@ -14,6 +14,7 @@ impl Node {
     pub(crate) fn stage(&self, id: &str, place: &Place, wanted: &Capability, readonly: bool) -> Result<()> {
         let (_lock, volume, mut record) = self.take(id)?;
         check_fits(&volume, wanted)?;
+        self.check_apart("staging_target_path", place)?;
         let readonly = readonly || wanted.reads_only();
         let plan = Staged {
             path: place.path().to_owned(),
@@ -44,7 +45,7 @@ impl Node {
             self.write(id, &record)?;
         }
         match volume.kind {
-            Kind::Fuse => self.mounters.ensure(&volume, place, readonly)?,
+            Kind::Fuse => drop(self.mounters.ensure(&volume, place, readonly, false)?),
             Kind::Loop => self.stage_loop(&volume, &mut record, place)?,
         }
         if let Some(staged) = &mut record.staged {
@@ -142,10 +143,15 @@ impl Node {
         }
         Self::unmount_staging(&volume, &record, place)?;
         match volume.kind {
-            Kind::Fuse => mounter::stop(&self.store.state.volume(id))?,
+            Kind::Fuse => {
+                self.mounters.let_go(id);
+                mounter::stop(&self.store.state.volume(id))?;
+            }
             Kind::Loop => {
                 if let Some(attached) = record.loop_device.take() {
-                    if let Some(found) = table()?.iter().find(|m| Expected::Disk(attached.device()).is(*m)) {
+                    // A number that is not ours any more may be mounted as somebody else's volume.
+                    let (disk, live) = (Expected::Disk(attached.device()), attached.is_live());
+                    if let Some(found) = table()?.iter().find(|m| live && disk.is(*m)) {
                         let path = found.target().display();
                         return Err(Error::precondition(
                             id,
@@ -164,9 +170,12 @@ impl Node {
         let Some(expected) = expected_at_staging(volume, record) else { return Ok(()) };
         let table = table()?;
         match table.at(place.path()) {
-            None => Ok(()),
             Some(found) if expected.is(found) => unmount_all(place, lets_go(volume)),
-            Some(found) => Err(occupied(&volume.id, place.path(), found)),
+            Some(found) if table.stacked(place.path()).any(|below| expected.is(below)) => {
+                Err(occupied(&volume.id, place.path(), found))
+            }
+            // Nothing, or somebody else's with nothing of this volume under it.
+            _ => Ok(()),
         }
     }
 }

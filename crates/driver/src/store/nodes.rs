@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::disk::{read_record, sync_dir, write_record};
@@ -49,6 +50,19 @@ impl Nodes {
             }
         }
         Ok(self.load(id)?.unwrap_or_default())
+    }
+
+    /// A volume that was put at a place inside of this one, or around it.
+    pub(crate) fn nested_with(&self, path: &Path) -> Option<String> {
+        let known = self.known.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let nested = |other: &Path| other != path && (other.starts_with(path) || path.starts_with(other));
+        let found = known.iter().find(|(_, record)| {
+            record.as_ref().is_some_and(|record| {
+                let staged = record.staged.iter().map(|staged| staged.path.as_path());
+                staged.chain(record.published.keys().map(PathBuf::as_path)).any(nested)
+            })
+        });
+        found.map(|(id, _)| id.clone())
     }
 
     /// Writes a record down; one that says nothing is removed instead.

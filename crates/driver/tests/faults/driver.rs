@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use volmedic_driver::fault::{Faults, Kind};
 use volmedic_host::mounts::Table;
 use volmedic_proto::csi as wire;
 use volmedic_proto::csi::controller_client::ControllerClient;
+use volmedic_proto::csi::identity_client::IdentityClient;
 use volmedic_proto::csi::node_client::NodeClient;
 use volmedic_proto::csi::volume_capability::access_mode::Mode;
 use volmedic_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
@@ -26,20 +27,49 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 pub(crate) struct Driver {
     folder: tempfile::TempDir,
     process: Child,
+    arguments: Vec<String>,
     pub(crate) runtime: tokio::runtime::Runtime,
 }
 
 impl Driver {
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// One that can be asked to heal.
+    pub(crate) fn start_healing(arguments: &[&str]) -> Self {
+        Self::start_with(&[&["--addons-endpoint=unix://@/addons.sock"], arguments].concat())
+    }
+
+    /// In an argument, `@` is the folder of this driver.
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["state", "root"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let process = start(&folder);
-        let driver = Self { folder, process, runtime };
+        let at = folder.path().to_str().unwrap();
+        let arguments: Vec<String> = arguments.iter().map(|argument| argument.replace('@', at)).collect();
+        let process = start(&folder, &arguments);
+        let driver = Self { folder, process, arguments, runtime };
         driver.wait_until_served();
         driver
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn addons_channel(&self) -> Channel {
+        let _inside = self.runtime.enter();
+        let address = format!("unix://{}", self.folder.path().join("addons.sock").display());
+        Endpoint::from_shared(address).unwrap().connect_lazy()
+    }
+
+    /// Without a goodbye.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
     }
 
     /// The process was killed; waits until it is gone.
@@ -48,7 +78,7 @@ impl Driver {
     }
 
     pub(crate) fn restart(&mut self) {
-        self.process = start(&self.folder);
+        self.process = start(&self.folder, &self.arguments);
         self.wait_until_served();
     }
 
@@ -88,8 +118,8 @@ impl Driver {
     fn wait_until_served(&self) {
         let end = Instant::now() + PATIENCE;
         loop {
-            let mut node = self.node();
-            match self.answer(node.node_get_info(wire::NodeGetInfoRequest {})) {
+            let mut identity = IdentityClient::new(self.channel());
+            match self.answer(identity.get_plugin_info(wire::GetPluginInfoRequest {})) {
                 Ok(_) => return,
                 Err(status) if status.code() == Code::Unavailable && Instant::now() < end => {
                     std::thread::sleep(Duration::from_millis(20));
@@ -126,10 +156,10 @@ fn socket(folder: &tempfile::TempDir) -> PathBuf {
     folder.path().join("csi.sock")
 }
 
-fn start(folder: &tempfile::TempDir) -> Child {
+fn start(folder: &tempfile::TempDir, arguments: &[String]) -> Child {
     let path = |name: &str| folder.path().join(name);
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.arg(DRIVER).arg(path("state")).arg(socket(folder)).arg(path("root"));
+    command.arg(DRIVER).arg(path("state")).arg(socket(folder)).arg(path("root")).args(arguments);
     command.spawn().unwrap()
 }
 
@@ -162,12 +192,17 @@ impl<'d> Volume<'d> {
             ..Default::default()
         };
         let made = driver.answer(driver.controller().create_volume(request)).unwrap();
-        let [staging, target] =
-            ["staging", "target"].map(|name| driver.root().join(format!("{}-{name}", kind.name())));
-        let volume = Self { driver, kind, id: made.volume.unwrap().volume_id, staging, target };
+        let volume = Self::again(driver, kind, made.volume.unwrap().volume_id);
         fs::create_dir(&volume.staging).unwrap();
         volume.put_up();
         volume
+    }
+
+    /// One that an earlier process of the driver had.
+    pub(crate) fn again(driver: &'d Driver, kind: Kind, id: String) -> Self {
+        let [staging, target] =
+            ["staging", "target"].map(|name| driver.root().join(format!("{}-{name}", kind.name())));
+        Self { driver, kind, id, staging, target }
     }
 
     /// Stages and publishes; twice does no harm.
@@ -216,7 +251,7 @@ impl Drop for Volume<'_> {
     }
 }
 
-fn capability(kind: Kind) -> wire::VolumeCapability {
+pub(crate) fn capability(kind: Kind) -> wire::VolumeCapability {
     let access_type = match kind {
         Kind::Block => AccessType::Block(BlockVolume {}),
         _ => AccessType::Mount(MountVolume::default()),

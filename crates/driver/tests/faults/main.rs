@@ -3,6 +3,8 @@
 //! The expected answers are the table in `docs/faults.md`. With `VOLMEDIC_BLESS=1` the table is written anew
 //! instead of compared. Needs root, e2fsprogs, xfsprogs and btrfs-progs.
 //!
+//! What a heal mends, and that it harms nothing, is shown on the same ground.
+//!
 //! This program is also the driver, the mounter and the helper of its tests: each must be a process of its own.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
@@ -11,6 +13,7 @@ use libtest_mimic::{Arguments, Trial};
 use volmedic_driver::fault::Kind;
 
 mod driver;
+mod heal;
 mod of_the_driver;
 mod roles;
 mod table;
@@ -31,7 +34,16 @@ fn main() {
         };
         trials.push(Trial::test(format!("every_fault_on_{}", kind.name()), run).with_ignored_flag(!is_root));
     }
-    for &(name, test) in of_the_driver::TESTS {
+    for &kind in Kind::ALL {
+        let run = move || {
+            heal::harm::a_heal_does_no_harm_to(kind);
+            Ok(())
+        };
+        trials.push(
+            Trial::test(format!("a_heal_does_no_harm_to_{}", kind.name()), run).with_ignored_flag(!is_root),
+        );
+    }
+    for &(name, test) in of_the_driver::TESTS.iter().chain(heal::tests()) {
         let run = move || {
             test();
             Ok(())

@@ -8,7 +8,7 @@ use volmedic_proto::csi as wire;
 
 use super::driver::{Driver, Volume};
 
-type Test = (&'static str, fn());
+pub(crate) type Test = (&'static str, fn());
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_frozen_driver_does_not_answer_until_it_is_continued", frozen),

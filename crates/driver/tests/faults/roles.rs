@@ -1,25 +1,39 @@
-//! This program as the driver and as a mounter.
+//! This program as the driver, as a mounter and as somebody who uses a volume.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use volmedic_driver::health::{Settings, Thresholds, fsck::Schedule};
 use volmedic_driver::mounter::Mounter;
-use volmedic_driver::{Config, Dialect, Services, serve};
+use volmedic_driver::{Addons, Config, Dialect, serve};
+
+use super::heal::user;
 
 pub(crate) const DRIVER: &str = "driver-for-tests";
+/// A program that uses a volume, as a pod's does.
+pub(crate) const USER: &str = "user-for-tests";
 
 pub(crate) fn run_if_asked() {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
         Some(DRIVER) => drive(&arguments.collect::<Vec<_>>()),
+        Some(USER) => user::run(&arguments.collect::<Vec<_>>()),
         Some("mounter") => mount(&arguments.collect::<Vec<_>>()),
         _ => {}
     }
 }
 
 fn drive(arguments: &[String]) -> ! {
-    let [state, socket, root] = arguments else { panic!("{arguments:?}") };
+    let [state, socket, root, rest @ ..] = arguments else { panic!("{arguments:?}") };
+    let given = |name: &str| rest.iter().find_map(|argument| argument.strip_prefix(name));
+    let addons = given("--addons-endpoint=").map(|endpoint| Addons {
+        endpoint: endpoint.to_owned(),
+        session_grace: Duration::from_secs(
+            given("--session-grace=").map_or(600, |text| text.parse().unwrap()),
+        ),
+        remount_writable: given("--heal-read-only").is_some(),
+        token_file: given("--heal-token-file=").map(PathBuf::from),
+    });
     let config = Config {
         endpoint: socket.clone(),
         socket_mode: 0o600,
@@ -28,7 +42,7 @@ fn drive(arguments: &[String]) -> ! {
         name: "faults.volmedic.dev".to_owned(),
         version: "0".to_owned(),
         dialect: Dialect::Both,
-        services: Services { controller: true, node: true },
+        services: given("--services=").unwrap_or("controller,node").parse().unwrap(),
         allowed_roots: vec![root.into()],
         total_bytes: None,
         max_volume_bytes: 1 << 40,
@@ -46,6 +60,7 @@ fn drive(arguments: &[String]) -> ! {
                 deadline: Duration::from_secs(30),
             },
         },
+        addons,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -63,12 +78,14 @@ fn mount(arguments: &[String]) -> ! {
         let at = arguments.iter().position(|argument| argument == name).unwrap();
         arguments[at + 1].clone()
     };
+    let given = |name: &str| arguments.iter().any(|argument| argument == name);
     let mounter = Mounter {
         volume: value("--volume"),
         volume_dir: value("--volume-dir").into(),
         mountpoint: value("--mountpoint").into(),
         parent: value("--parent").parse().unwrap(),
-        readonly: arguments.iter().any(|argument| argument == "--readonly"),
+        readonly: given("--readonly"),
+        take_over: given("--take-over"),
     };
     volmedic_driver::mounter::run(&mounter).unwrap();
     std::process::exit(0)

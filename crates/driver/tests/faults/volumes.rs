@@ -39,7 +39,7 @@ pub(crate) fn every_fault_on(kind: Kind) {
 }
 
 /// Asks until the answers are as they should be.
-fn settle(driver: &Driver, volume: &Volume, what: &str, is_right: impl Fn(&Row) -> bool) -> Row {
+pub(crate) fn settle(driver: &Driver, volume: &Volume, what: &str, is_right: impl Fn(&Row) -> bool) -> Row {
     let end = Instant::now() + PATIENCE / 3;
     loop {
         let row = ask(driver, volume);

@@ -1,6 +1,6 @@
 //! The helper's side: ask the volume, say how it went, end.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -9,8 +9,9 @@ use rustix::fs::{Dir, FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use super::question::{Answer, Device, Directory, MARK, Question};
+use super::question::{Device, Directory, MARK, line};
 use crate::DeviceNumber;
+use crate::fs_errors::{COMPARE_STEP, MARK_STEP};
 use crate::usage::Usage;
 
 /// Becomes a helper if this process was started as one, and then does not return.
@@ -25,10 +26,11 @@ pub fn run_if_asked() {
     crate::sys::close_inherited();
     // Whoever asked may die; nobody is left to kill us then.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-    let Some(question) = Question::from_arguments(rest) else { std::process::exit(2) };
-    let line = match answer(&question) {
-        Ok(answer) => answer.line(),
-        Err(Failure { step, errno }) => format!("! {step} {}\n", errno.raw_os_error()),
+    let [kind, detail, path] = rest else { std::process::exit(2) };
+    let line = match answer(kind, detail, Path::new(path)) {
+        Some(Ok(numbers)) => line(&numbers),
+        Some(Err(Failure { step, errno })) => format!("! {step} {}\n", errno.raw_os_error()),
+        None => std::process::exit(2),
     };
     say(&line);
     std::process::exit(0);
@@ -51,11 +53,16 @@ fn step<T>(name: &'static str, act: impl FnOnce() -> Result<T, Errno>) -> Result
     act().map_err(|errno| Failure { step: name, errno })
 }
 
-fn answer(question: &Question) -> Result<Answer, Failure> {
-    match question {
-        Question::Directory { path, most } => directory(path, *most).map(Answer::Directory),
-        Question::Device { path, read } => device(path, *read).map(Answer::Device),
-    }
+/// `None` for a question that nobody asks.
+fn answer(kind: &OsStr, detail: &OsStr, path: &Path) -> Option<Result<Vec<u64>, Failure>> {
+    let detail = detail.to_str()?;
+    Some(match kind.to_str()? {
+        "directory" => directory(path, detail.parse().ok()?).map(|found| found.numbers()),
+        "device" => device(path, detail == "1").map(|found| found.numbers()),
+        "file" => file_size(path).map(|bytes| vec![bytes]),
+        "mark" => mark(path, detail.parse().ok()?).map(|fsid| vec![fsid]),
+        _ => return None,
+    })
 }
 
 const COMMON: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
@@ -112,6 +119,33 @@ fn device(path: &Path, read: bool) -> Result<Device, Failure> {
         step("read", || read_ends(&opened, bytes))?;
     }
     Ok(Device { number: DeviceNumber::from_raw(stat.st_rdev), bytes })
+}
+
+/// Only the inode is asked; the file is not opened.
+fn file_size(path: &Path) -> Result<u64, Failure> {
+    let file = step("find", || rustix::fs::open(path, COMMON | OFlags::PATH, Mode::empty()))?;
+    let stat = step("stat", || rustix::fs::fstat(&file))?;
+    // The size of a link or a device node says nothing.
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Failure { step: "stat", errno: Errno::NOTSUP });
+    }
+    Ok(u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+/// Makes the group on standard input hear about the file system at `path`, and gives that file system's id.
+fn mark(path: &Path, expected: DeviceNumber) -> Result<u64, Failure> {
+    let folder = step("open", || open_directory(path))?;
+    let stat = step("stat", || rustix::fs::fstat(&folder))?;
+    let found = DeviceNumber::from_raw(stat.st_dev);
+    // Each subvolume of btrfs has a number of its own, so there only the kind of number can be compared.
+    let is_expected = found == expected || (found.is_anonymous() && expected.is_anonymous());
+    step(COMPARE_STEP, || if is_expected { Ok(()) } else { Err(Errno::XDEV) })?;
+    let id = step("statfs", || rustix::fs::fstatvfs(&folder))?.f_fsid;
+    step(MARK_STEP, || {
+        let marked = crate::sys::mark_errors(std::io::stdin(), &folder);
+        marked.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    })?;
+    Ok(id)
 }
 
 const BLOCK: usize = 4096;

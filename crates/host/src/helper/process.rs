@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::HelperError;
-use super::question::{Answer, Question, last_step};
+use super::question::{Ask, STARTING, last_step};
 
 /// No answer is longer; what comes after is not read.
 const LONGEST_ANSWER: usize = 4096;
@@ -18,16 +18,20 @@ const LONGEST_ANSWER: usize = 4096;
 /// How long a killed or finished helper may take to be gone before it counts as stuck.
 const GRACE: Duration = Duration::from_millis(250);
 
-pub(super) enum Ending {
-    Answered(Result<Answer, HelperError>),
-    /// Nothing came in time. The survivor did not even die.
-    Hung {
-        step: String,
-        survivor: Option<Child>,
-    },
+/// How a helper ended, if it did.
+pub(super) struct Ended<A> {
+    pub(super) result: Result<A, HelperError>,
+    /// It did not even die.
+    pub(super) survivor: Option<Child>,
+    /// Whether it got as far as the volume, so that it may be the volume that holds it.
+    pub(super) reached: bool,
 }
 
-pub(super) fn ask(program: &Path, question: &Question, deadline: Duration) -> Result<Ending, HelperError> {
+pub(super) fn ask<Q: Ask>(
+    program: &Path,
+    question: &Q,
+    deadline: Duration,
+) -> Result<Ended<Q::Answer>, HelperError> {
     let end = Instant::now() + deadline;
     let not_started = |source| HelperError::NotStarted { program: program.to_path_buf(), source };
     let mut child = Command::new(program)
@@ -35,33 +39,37 @@ pub(super) fn ask(program: &Path, question: &Question, deadline: Duration) -> Re
         .env_clear()
         // Ours may be inside of a volume.
         .current_dir("/")
-        .stdin(Stdio::null())
+        .stdin(question.stdin().map_err(not_started)?)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .map_err(not_started)?;
     let heard = child.stdout.take().map(|mut pipe| listen(&mut pipe, end)).unwrap_or_default();
     let said = String::from_utf8_lossy(&heard.bytes).into_owned();
-    let answer = question.read_answer(&said);
-    if answer.is_none() && heard.to_the_end {
-        // It closed its side without an answer, so it is ending; a kill makes sure.
-        let _ = child.kill();
-        gone_within(&mut child, GRACE);
-        return Err(HelperError::Garbled { said: said.chars().take(200).collect() });
-    }
-    let Some(answer) = answer else {
-        let _ = child.kill();
-        let survivor = (!gone_within(&mut child, GRACE)).then_some(child);
-        return Ok(Ending::Hung { step: last_step(&said).to_owned(), survivor });
+    let hung = |step: &str| HelperError::Hung {
+        step: step.to_owned(),
+        path: question.path().to_path_buf(),
+        after: deadline,
     };
-    // It answered and has nothing more to do; but even ending can hang on a volume.
-    if gone_within(&mut child, GRACE) || {
-        let _ = child.kill();
-        gone_within(&mut child, GRACE)
-    } {
-        return Ok(Ending::Answered(answer));
-    }
-    Ok(Ending::Hung { step: "letting go of the volume".to_owned(), survivor: Some(child) })
+    let (result, gone) = match question.read_answer(&said) {
+        // It has nothing more to do; but even ending can hang on a volume, and takes its time on a busy machine.
+        Some(answer) => {
+            let left = end.saturating_duration_since(Instant::now());
+            let gone = gone_within(&mut child, left.max(GRACE)) || killed(&mut child);
+            (if gone { answer } else { Err(hung("letting go of the volume")) }, gone)
+        }
+        // It closed its side without an answer, so it is ending; a kill makes sure.
+        None if heard.to_the_end => {
+            (Err(HelperError::Garbled { said: said.chars().take(200).collect() }), killed(&mut child))
+        }
+        None => (Err(hung(last_step(&said).unwrap_or(STARTING))), killed(&mut child)),
+    };
+    Ok(Ended { result, survivor: (!gone).then_some(child), reached: last_step(&said).is_some() })
+}
+
+fn killed(child: &mut Child) -> bool {
+    let _ = child.kill();
+    gone_within(child, GRACE)
 }
 
 #[derive(Default)]

@@ -3,8 +3,10 @@
 //! The question goes as arguments, so that `ps` shows what a stuck helper is stuck on. The answer comes back as
 //! lines: `> open` before each step, then `= ...` with numbers, or `! open 5` with an error number.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use super::HelperError;
 use crate::DeviceNumber;
@@ -56,35 +58,30 @@ pub struct Device {
     pub bytes: u64,
 }
 
-impl Question {
-    pub fn path(&self) -> &Path {
-        match self {
-            Self::Directory { path, .. } | Self::Device { path, .. } => path,
-        }
+/// Something to ask a helper, and what its answer means.
+pub(crate) trait Ask {
+    type Answer;
+
+    fn path(&self) -> &Path;
+
+    /// Which question it is, and its one detail.
+    fn kind(&self) -> (&'static str, String);
+
+    /// What the helper is handed beside the words.
+    fn stdin(&self) -> io::Result<Stdio> {
+        Ok(Stdio::null())
     }
 
-    pub(super) fn arguments(&self) -> [OsString; 4] {
-        let (kind, detail) = match self {
-            Self::Directory { most, .. } => ("directory", most.to_string()),
-            Self::Device { read, .. } => ("device", u32::from(*read).to_string()),
-        };
+    /// From the numbers that the helper wrote; `None` when they answer another question.
+    fn answer_from(&self, numbers: &[u64]) -> Option<Self::Answer>;
+
+    fn arguments(&self) -> [OsString; 4] {
+        let (kind, detail) = self.kind();
         [MARK.into(), kind.into(), detail.into(), self.path().into()]
     }
 
-    /// From the arguments after the mark.
-    pub(super) fn from_arguments(arguments: &[OsString]) -> Option<Self> {
-        let [kind, detail, path] = arguments else { return None };
-        let detail: u32 = detail.to_str()?.parse().ok()?;
-        let path = PathBuf::from(path);
-        match kind.as_os_str() {
-            kind if kind == OsStr::new("directory") => Some(Self::Directory { path, most: detail }),
-            kind if kind == OsStr::new("device") => Some(Self::Device { path, read: detail != 0 }),
-            _ => None,
-        }
-    }
-
     /// Reads what the helper wrote: its answer, or `None` when it had not got that far.
-    pub(super) fn read_answer(&self, said: &str) -> Option<Result<Answer, HelperError>> {
+    fn read_answer(&self, said: &str) -> Option<Result<Self::Answer, HelperError>> {
         let last = said.strip_suffix('\n')?.lines().last()?;
         if let Some(failure) = last.strip_prefix("! ") {
             let (step, errno) = failure.rsplit_once(' ')?;
@@ -98,6 +95,29 @@ impl Question {
         let numbers: Option<Vec<u64>> =
             last.strip_prefix("= ")?.split(' ').map(|number| number.parse().ok()).collect();
         self.answer_from(&numbers?).map(Ok)
+    }
+}
+
+impl Question {
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Directory { path, .. } | Self::Device { path, .. } => path,
+        }
+    }
+}
+
+impl Ask for Question {
+    type Answer = Answer;
+
+    fn path(&self) -> &Path {
+        self.path()
+    }
+
+    fn kind(&self) -> (&'static str, String) {
+        match self {
+            Self::Directory { most, .. } => ("directory", most.to_string()),
+            Self::Device { read, .. } => ("device", u32::from(*read).to_string()),
+        }
     }
 
     fn answer_from(&self, numbers: &[u64]) -> Option<Answer> {
@@ -122,64 +142,96 @@ impl Question {
     }
 }
 
-impl Answer {
-    pub(super) fn line(&self) -> String {
-        let numbers = match self {
-            Self::Directory(Directory { device, usage: Usage { bytes, inodes }, entries, more }) => vec![
-                device.major.into(),
-                device.minor.into(),
-                (*entries).into(),
-                (*more).into(),
-                bytes.total,
-                bytes.used,
-                bytes.available,
-                inodes.total,
-                inodes.used,
-                inodes.available,
-            ],
-            Self::Device(Device { number, bytes }) => vec![number.major.into(), number.minor.into(), *bytes],
-        };
-        let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
-        format!("= {}\n", numbers.join(" "))
+/// How large a file is.
+pub(super) struct FileSize<'q>(pub(super) &'q Path);
+
+impl Ask for FileSize<'_> {
+    type Answer = u64;
+
+    fn path(&self) -> &Path {
+        self.0
+    }
+
+    fn kind(&self) -> (&'static str, String) {
+        ("file", String::new())
+    }
+
+    fn answer_from(&self, numbers: &[u64]) -> Option<u64> {
+        let &[bytes] = numbers else { return None };
+        Some(bytes)
     }
 }
 
+impl Directory {
+    pub(super) fn numbers(&self) -> Vec<u64> {
+        let Self { device, usage: Usage { bytes, inodes }, entries, more } = self;
+        vec![
+            device.major.into(),
+            device.minor.into(),
+            (*entries).into(),
+            (*more).into(),
+            bytes.total,
+            bytes.used,
+            bytes.available,
+            inodes.total,
+            inodes.used,
+            inodes.available,
+        ]
+    }
+}
+
+impl Device {
+    pub(super) fn numbers(&self) -> Vec<u64> {
+        let Self { number, bytes } = self;
+        vec![number.major.into(), number.minor.into(), *bytes]
+    }
+}
+
+/// An answer on its way.
+pub(super) fn line(numbers: &[u64]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+    format!("= {}\n", numbers.join(" "))
+}
+
+/// Instead of a step, for a helper that was not heard of: it did not get as far as the volume.
+pub(super) const STARTING: &str = "starting the helper";
+
 /// The step that a helper was at when it was last heard of.
-pub(super) fn last_step(said: &str) -> &str {
-    said.lines().rev().find_map(|line| line.strip_prefix("> ")).unwrap_or("starting the helper")
+pub(super) fn last_step(said: &str) -> Option<&str> {
+    said.lines().rev().find_map(|line| line.strip_prefix("> "))
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_answer_is_survived(said in "(> [a-z]{0,3}\n)?[=!>]? ?([0-9a-z -]{0,30}\n?){0,3}") {
+            let _ = (directory().read_answer(&said), FileSize(Path::new("/f")).read_answer(&said), last_step(&said));
+        }
+    }
 
     fn directory() -> Question {
         Question::Directory { path: "/a b\nc".into(), most: 7 }
     }
 
     #[test]
-    fn questions_survive_the_way() {
-        for question in [directory(), Question::Device { path: "/dev/x".into(), read: true }] {
-            assert_eq!(Question::from_arguments(&question.arguments()[1..]), Some(question));
-        }
-        for bad in [&["directory", "x", "/p"][..], &["other", "1", "/p"], &["device", "1"], &[]] {
-            let arguments: Vec<OsString> = bad.iter().map(Into::into).collect();
-            assert_eq!(Question::from_arguments(&arguments), None, "{bad:?}");
-        }
-    }
-
-    #[test]
     fn answers_survive_the_way() {
-        let answer = Answer::Directory(Directory {
+        let found = Directory {
             device: DeviceNumber::new(7, 3),
             usage: Usage { bytes: Space::new(100, 40, 30), inodes: Space::new(u64::MAX, 1, 1) },
             entries: 5,
             more: true,
-        });
-        let said = format!("> open\n> list\n{}", answer.line());
-        assert_eq!(directory().read_answer(&said).unwrap().unwrap(), answer);
-        let device = Question::Device { path: "/d".into(), read: false };
-        assert!(device.read_answer(&said).is_none(), "an answer to another question");
+        };
+        let said = format!("> open\n> list\n{}", line(&found.numbers()));
+        assert_eq!(directory().read_answer(&said).unwrap().unwrap(), Answer::Directory(found));
+        let question = Question::Device { path: "/d".into(), read: false };
+        assert!(question.read_answer(&said).is_none(), "an answer to another question");
+        let device = Device { number: DeviceNumber::new(7, 3), bytes: 9 };
+        assert_eq!(question.read_answer(&line(&device.numbers())).unwrap().unwrap(), Answer::Device(device));
     }
 
     #[test]
@@ -196,7 +248,7 @@ mod tests {
         {
             assert!(directory().read_answer(said).is_none(), "{said:?}");
         }
-        assert_eq!(last_step("> open\n> list\n"), "list");
-        assert_eq!(last_step(""), "starting the helper");
+        assert_eq!(last_step("> open\n> list\n"), Some("list"));
+        assert_eq!(last_step(""), None);
     }
 }

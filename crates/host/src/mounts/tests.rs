@@ -139,6 +139,23 @@ fn lines_that_are_no_mounts_are_counted() {
 }
 
 #[test]
+fn lines_without_end_and_bytes_without_sense_are_survived() {
+    let good = b"7 0 8:0 / /ok rw - ext4 r rw\n".to_vec();
+    let long = vec![b'a'; 1 << 20];
+    let slashes = [&b"9 7 8:1 / /"[..], &b"/\\057".repeat(1 << 17), b" rw - ext4 r rw\n"].concat();
+    let fields = b"1 ".repeat(1 << 19);
+    for (bad, mounts) in
+        [(&long, 0), (&vec![0; 1 << 18], 0), (&vec![0xff; 1 << 18], 0), (&fields, 0), (&slashes, 1)]
+    {
+        let table = Table::parse([bad, &b"\n"[..], &good].concat());
+        assert_eq!(table.len(), 1 + mounts);
+        assert_eq!(table.at("/ok").unwrap().id(), 7);
+        let table = Table::parse([good.as_slice(), bad].concat());
+        assert_eq!(table.at("/ok").unwrap().id(), 7);
+    }
+}
+
+#[test]
 fn escapes_that_are_none_stay() {
     let table = table(
         "1 0 8:0 / /a\\04 rw - ext4 r rw\n2 0 8:0 / /\\777\\400\\134040 rw - ext4 r rw\n3 0 8:0 / /b\\ rw - e r rw\n",

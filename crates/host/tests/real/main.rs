@@ -13,15 +13,21 @@ mod helpers;
 mod limits;
 mod mounter;
 mod mounts;
+mod stalls;
+mod told;
+mod volume;
+mod watch;
 
 fn main() {
     volmedic_host::helper::run_if_asked();
     mounter::run_if_asked();
+    told::run_if_asked();
     let is_root = rustix::process::geteuid().is_root();
     if is_root {
-        volmedic_testkit::packages::ensure(&["e2fsprogs", "mount"]).unwrap();
+        volmedic_testkit::packages::ensure(&["btrfs-progs", "e2fsprogs", "mount", "xfsprogs"]).unwrap();
     }
-    let tests = [helpers::TESTS, limits::TESTS, mounts::TESTS].concat();
+    let tests =
+        [helpers::TESTS, limits::TESTS, mounts::TESTS, stalls::TESTS, told::TESTS, watch::TESTS].concat();
     let trials = tests
         .into_iter()
         .map(|(name, test)| {
@@ -37,11 +43,18 @@ fn main() {
 
 type Test = (&'static str, fn());
 
-/// Waits until `holds`, and fails the test when it does not within ten seconds.
+/// For whatever must come. A machine under load takes its time.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Waits until `holds`, and fails the test when it never does.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < end, "still not so after ten seconds: {what}");
+        assert!(Instant::now() < end, "still not so after {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }

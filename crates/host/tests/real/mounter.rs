@@ -1,13 +1,14 @@
 //! A FUSE server in a process of its own, with a way to misbehave.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
-    Config, FileAttr, FileHandle, FileType, Filesystem, INodeNo, MountOption, ReplyAttr, ReplyDirectory,
-    Request, Session,
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, LockOwner, MountOption,
+    OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, Request, Session,
 };
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,27 +24,35 @@ pub(crate) enum Listing {
     Endless,
     /// Takes the request and never answers: the asker cannot even be killed.
     Never,
+    /// Takes the request and answers only once [`Mounter::release`] was called.
+    Held,
 }
 
 /// A mounted FUSE file system. Gone, with its process, when dropped.
 pub(crate) struct Mounter {
     child: Child,
     folder: tempfile::TempDir,
+    control: tempfile::TempDir,
 }
+
+/// Beside what is listed there is one file of this name, with this many bytes.
+pub(crate) const IMAGE: &str = "image";
+const IMAGE_BYTES: u64 = 16 << 20;
 
 impl Mounter {
     pub(crate) fn start(listing: Listing) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let control = tempfile::tempdir().unwrap();
         let mut child = Command::new("/proc/self/exe")
             .args([MARK, &(listing as u8).to_string()])
-            .arg(folder.path())
+            .args([folder.path(), control.path()])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "mounted\n");
-        Self { child, folder }
+        Self { child, folder, control }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -56,6 +65,10 @@ impl Mounter {
             let pid = i32::try_from(self.child.id()).unwrap();
             assert!(volmedic_host::process::wait_until_stopped(pid, Duration::from_secs(10)));
         }
+    }
+
+    pub(crate) fn release(&self) {
+        std::fs::write(self.control.path().join("release"), "").unwrap();
     }
 
     /// Kills the server; the mount stays, and nobody answers it.
@@ -75,7 +88,7 @@ impl Drop for Mounter {
 
 pub(crate) fn run_if_asked() {
     let arguments: Vec<_> = std::env::args_os().collect();
-    let [_, mark, listing, target] = arguments.as_slice() else { return };
+    let [_, mark, listing, target, control] = arguments.as_slice() else { return };
     if mark != MARK {
         return;
     }
@@ -83,50 +96,90 @@ pub(crate) fn run_if_asked() {
     let listing = match listing.to_str().unwrap() {
         "0" => Listing::Short,
         "1" => Listing::Endless,
-        _ => Listing::Never,
+        "2" => Listing::Never,
+        _ => Listing::Held,
     };
+    let server = Server { listing, release: Path::new(control).join("release") };
     let mut config = Config::default();
     config.mount_options = vec![MountOption::FSName("volmedic-test".into())];
-    let session = Session::new(Server(listing), Path::new(target), &config).unwrap();
+    let session = Session::new(server, Path::new(target), &config).unwrap();
     std::io::stdout().write_all(b"mounted\n").unwrap();
     session.run().unwrap();
     std::process::exit(0);
 }
 
-struct Server(Listing);
+struct Server {
+    listing: Listing,
+    release: PathBuf,
+}
 
 /// Nothing is cached, so that every look reaches the server.
 const TTL: Duration = Duration::ZERO;
 
+const IMAGE_NODE: INodeNo = INodeNo(2);
+
+fn attributes(node: INodeNo) -> FileAttr {
+    let is_image = node == IMAGE_NODE;
+    FileAttr {
+        ino: node,
+        size: if is_image { IMAGE_BYTES } else { 0 },
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: if is_image { FileType::RegularFile } else { FileType::Directory },
+        perm: 0o755,
+        nlink: 2,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        flags: 0,
+        blksize: 512,
+    }
+}
+
 impl Filesystem for Server {
-    fn getattr(&self, _: &Request, _: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let root = FileAttr {
-            ino: INodeNo::ROOT,
-            size: 0,
-            blocks: 0,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind: FileType::Directory,
-            perm: 0o755,
-            nlink: 2,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            flags: 0,
-            blksize: 512,
-        };
-        reply.attr(&TTL, &root);
+    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if name == IMAGE {
+            reply.entry(&TTL, &attributes(IMAGE_NODE), Generation(0));
+        } else {
+            reply.error(Errno::ENOENT);
+        }
+    }
+
+    fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&TTL, &attributes(node));
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let left = usize::try_from(IMAGE_BYTES.saturating_sub(offset)).unwrap();
+        reply.data(&vec![0; left.min(size as usize)]);
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let last = match self.0 {
+        let last = match self.listing {
             Listing::Short => 2,
             Listing::Endless => u64::MAX,
             Listing::Never => loop {
                 std::thread::park();
             },
+            Listing::Held => {
+                while !self.release.exists() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                2
+            }
         };
         let mut next = offset + 1;
         while next <= last

@@ -2,27 +2,27 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, unmount};
 use volmedic_host::DeviceNumber;
 use volmedic_host::block::Sysfs;
 use volmedic_host::mounts::Table;
 
-use super::Test;
-use super::helpers::Loop;
+use super::volume::{Loop, image};
+use super::{Test, until};
 
 pub(crate) const TESTS: &[Test] = &[
     ("names_with_odd_bytes_are_found_in_the_kernels_table", odd_names),
+    ("a_path_as_long_as_the_kernel_lets_it_be_is_found", the_longest_path),
     ("the_topmost_of_real_stacked_mounts_is_found", stacked),
     ("a_mounted_ext4_shows_its_device_its_options_and_its_errors", ext4_shows_all),
 ];
 
 /// A mount that is gone when dropped, with all that was mounted on top.
-struct Mounted(PathBuf);
+pub(crate) struct Mounted(pub(crate) PathBuf);
 
 impl Mounted {
-    fn tmpfs(target: PathBuf, source: &str) -> Self {
+    pub(crate) fn tmpfs(target: PathBuf, source: &str) -> Self {
         mount(source, &target, "tmpfs", MountFlags::empty(), None).unwrap();
         Self(target)
     }
@@ -48,6 +48,23 @@ fn odd_names() {
     }
 }
 
+fn the_longest_path() {
+    let folder = tempfile::tempdir().unwrap();
+    // Each of these bytes takes four in the kernel's table.
+    let mut target = folder.path().to_path_buf();
+    while let left = 4095 - target.as_os_str().len()
+        && left > 1
+    {
+        target.push("\n".repeat((left - 1).min(250)));
+    }
+    assert_eq!(target.as_os_str().len(), 4095);
+    fs::create_dir_all(&target).unwrap();
+    let mounted = Mounted::tmpfs(target, "long");
+    let table = Table::read().unwrap();
+    assert_eq!(table.skipped(), 0);
+    assert_eq!(table.at(&mounted.0).unwrap().target(), mounted.0);
+}
+
 fn stacked() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("m");
@@ -70,9 +87,7 @@ fn stacked() {
 
 fn ext4_shows_all() {
     let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("image");
-    fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
-    assert!(Command::new("mkfs.ext4").arg("-q").arg(&image).status().unwrap().success());
+    let image = image(folder.path(), "ext4");
     let device = Loop::attach(&image);
     let [staging, target] = ["staging", "target"].map(|name| folder.path().join(name));
     fs::create_dir(&staging).unwrap();
@@ -100,8 +115,9 @@ fn ext4_shows_all() {
 
     assert_eq!(sysfs.ext4_errors(&facts.name).unwrap().unwrap().count, 0);
     fs::write(format!("/sys/fs/ext4/{}/trigger_fs_error", facts.name), "a test").unwrap();
+    // The kernel counts a moment later.
+    until("the error is counted", || sysfs.ext4_errors(&facts.name).unwrap().unwrap().count == 1);
     let errors = sysfs.ext4_errors(&facts.name).unwrap().unwrap();
-    assert_eq!(errors.count, 1);
     assert!(errors.last.unwrap().function.contains("trigger"), "the kernel says where");
     drop(bound);
     drop(staged);

@@ -25,7 +25,7 @@ async fn what_a_scrape_shows() {
         ["persistentvolumes", "nodes"].map(|resource| Arc::new(Link::new(resource, Arc::new(Notify::new()))));
     links[0].listed();
     links[1].skipped("", "n1", "no sense");
-    metrics.attach(volumes, links.to_vec());
+    metrics.attach(Counted::Driver(volumes), links.to_vec());
     tokio::time::advance(std::time::Duration::from_secs(90)).await;
 
     let text = scrape(&registry);

@@ -55,10 +55,16 @@ pub(crate) async fn delete_volume(client: &Client, name: &str) {
 
 /// Lets a service account do these things with PersistentVolumes, and nothing else.
 pub(crate) async fn grant(client: &Client, namespace: &str, account: &str, verbs: &[&str]) {
+    let rules = json!([{"apiGroups": [""], "resources": ["persistentvolumes"], "verbs": verbs}]);
+    grant_rules(client, namespace, account, rules).await;
+}
+
+/// Lets a service account do what these rules allow, and nothing else.
+pub(crate) async fn grant_rules(client: &Client, namespace: &str, account: &str, rules: Value) {
     let name = format!("{namespace}-{account}");
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name},
-        "rules": [{"apiGroups": [""], "resources": ["persistentvolumes"], "verbs": verbs}],
+        "rules": rules,
     });
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod common;
+mod node;
+mod stage;
 
 use std::time::Duration;
 

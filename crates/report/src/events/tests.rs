@@ -17,7 +17,7 @@ fn job(second: i64) -> EventJob {
         },
     };
     let claim = ObjectRef::new(Kind::PersistentVolumeClaim, "shop", "orders", "uid-1");
-    EventJob::new(&claim, &Arc::new(transition)).unwrap()
+    EventJob::new(&claim, &Arc::new(transition), Some(&"claim shop/orders".into())).unwrap()
 }
 
 #[test]
@@ -34,6 +34,11 @@ fn several_occurrences_in_one_job_are_counted_once_each() {
     assert_eq!(all.unknown_after(Some(at(9))), 0, "all of it got through");
     let event = all.event(&Voice::of_controller("disk.example.net", "pod-1"));
     assert_eq!(event.count, Some(3));
+    let message = event.message.unwrap_or_default();
+    assert!(
+        message.starts_with("claim shop/orders: volume vol-1 of disk.example.net is Degraded"),
+        "{message}"
+    );
     assert_eq!((event.first_timestamp, event.last_timestamp), (Some(Time(at(1))), Some(Time(at(9)))));
 }
 

@@ -92,9 +92,12 @@ pub(crate) fn reason(transition: &Transition) -> Option<EventReason> {
     })
 }
 
-/// The transition's own sentence, cut to what an event may hold.
-pub(crate) fn message(transition: &Transition) -> String {
-    cut(transition.to_string())
+/// The transition's own sentence, after what the volume is called here, cut to what an event may hold.
+pub(crate) fn message(transition: &Transition, known_as: Option<&str>) -> String {
+    cut(match known_as {
+        Some(name) => format!("{name}: {transition}"),
+        None => transition.to_string(),
+    })
 }
 
 fn cut(mut text: String) -> String {

@@ -12,6 +12,7 @@ fn sick(claim: &str, status: Status, reason: &str) -> Sick {
     Sick {
         driver: "x.example".into(),
         namespace: "shop".into(),
+        pod: None,
         claim: claim.into(),
         condition: Condition::new(status, Reason::new(reason), "words that are no label"),
     }
@@ -42,6 +43,18 @@ fn what_a_scrape_shows() {
         ],
         omitted: 2,
     });
+    let usage = ClaimUsage {
+        namespace: "shop".into(),
+        claim: "orders".into(),
+        capacity: Some(1),
+        available: None,
+        used: None,
+        inodes: None,
+        inodes_free: None,
+        inodes_used: None,
+    };
+    let picture = AgentPicture { usage: vec![usage], ..AgentPicture::default() };
+    register_agent(&mut registry, move || picture.clone());
     metrics.probes.probed(
         "x.example",
         "/csi.v1.Controller/ListVolumes",

@@ -19,6 +19,12 @@ pub(super) const VOLUME: Described = (
     &["driver_name", "namespace", "persistentvolumeclaim", "status", "reason"],
     "1 for each condition of a volume that is not healthy; healthy volumes have no series",
 );
+pub(super) const POD_VOLUME: Described = (
+    "csi_node_volume_health_status",
+    "gauge",
+    &["driver_name", "namespace", "pod", "persistentvolumeclaim", "status", "reason"],
+    "1 for each condition of a volume that is not healthy, for each pod that uses it on this node",
+);
 pub(super) const OMITTED: Described = (
     "volmedic_volume_series_omitted",
     "gauge",
@@ -43,7 +49,7 @@ pub(super) const BLIND: Described = (
 pub struct Picture {
     /// Each driver that is watched, once.
     pub drivers: Vec<DriverPicture>,
-    /// Conditions of claims that are not healthy, no more than were asked for.
+    /// Conditions that are not healthy, of claims or of claims in pods, no more than were asked for.
     pub sick: Vec<Sick>,
     /// How many more there are.
     pub omitted: usize,
@@ -56,11 +62,14 @@ pub struct DriverPicture {
     pub blind_since: Option<Timestamp>,
 }
 
-/// One condition of one claim.
+/// One condition of one claim, or of one claim in one pod.
 #[derive(Debug, Clone)]
 pub struct Sick {
     pub driver: Arc<str>,
     pub namespace: Arc<str>,
+    /// The pod that uses it, where it is seen from there.
+    pub pod: Option<Arc<str>>,
+    /// Empty for an inline volume.
     pub claim: Arc<str>,
     pub condition: Condition,
 }
@@ -102,6 +111,7 @@ impl<V: View> Collector for Shown<V> {
             (
                 sick.driver.clone(),
                 sick.namespace.clone(),
+                sick.pod.clone(),
                 sick.claim.clone(),
                 *status,
                 reason.as_str().to_owned(),
@@ -114,13 +124,27 @@ impl<V: View> Collector for Shown<V> {
 
         let gauge = |value: i64| ConstGauge::new(value);
         let mut family = encoder.encode_descriptor(VOLUME.0, VOLUME.3, None, MetricType::Gauge)?;
-        for Sick { driver, namespace, claim, condition } in &picture.sick {
-            let status = condition.status.api_value().unwrap_or("Unrecognized");
+        for Sick { driver, namespace, pod: _, claim, condition } in
+            picture.sick.iter().filter(|sick| sick.pod.is_none())
+        {
             let labels = [
                 ("driver_name", &**driver),
                 ("namespace", namespace),
                 ("persistentvolumeclaim", claim),
-                ("status", status),
+                ("status", status(condition)),
+                ("reason", condition.reason.as_str()),
+            ];
+            gauge(1).encode(family.encode_family(&labels)?)?;
+        }
+        let mut family = encoder.encode_descriptor(POD_VOLUME.0, POD_VOLUME.3, None, MetricType::Gauge)?;
+        for Sick { driver, namespace, pod, claim, condition } in &picture.sick {
+            let Some(pod) = pod else { continue };
+            let labels = [
+                ("driver_name", &**driver),
+                ("namespace", namespace),
+                ("pod", pod),
+                ("persistentvolumeclaim", claim),
+                ("status", status(condition)),
                 ("reason", condition.reason.as_str()),
             ];
             gauge(1).encode(family.encode_family(&labels)?)?;
@@ -150,4 +174,8 @@ impl<V: View> Collector for Shown<V> {
         }
         Ok(())
     }
+}
+
+fn status(condition: &Condition) -> &'static str {
+    condition.status.api_value().unwrap_or("Unrecognized")
 }

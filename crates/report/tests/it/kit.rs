@@ -188,7 +188,7 @@ impl Desk {
             Subject::Volume(volume) => self.claims.get(&*volume.handle).cloned().into_iter().collect(),
             Subject::Backend(_) => Vec::new(),
         };
-        Notice { transition: transition.clone(), about, standing }
+        Notice { transition: transition.clone(), about, known_as: None, standing }
     }
 
     pub(crate) async fn flush(&self) {

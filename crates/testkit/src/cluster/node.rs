@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::image;
 use crate::control_plane::ControlPlane;
@@ -16,7 +17,7 @@ use crate::home::Home;
 use crate::network::Network;
 use crate::part::Part;
 use crate::process;
-use crate::{NODE, cache, cgroups, packages, ports};
+use crate::{NODE, cache, cgroups, packages, ports, remains};
 
 /// What a node needs from the system, by the names of Debian packages.
 pub const PACKAGES: [&str; 6] =
@@ -55,22 +56,28 @@ pub(super) fn require(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A kubelet that is not ours: ours runs under the name of the one program that is all parts.
+/// A kubelet that is not ours: ours carry the mark of their cluster.
 fn foreign_kubelet() -> Option<(u32, String)> {
     process::every().into_iter().find_map(|process| {
         let name = fs::read_to_string(format!("/proc/{}/comm", process.pid)).ok()?;
         let kubelets = ["kubelet", "k3s-server", "k3s-agent", "k0s", "kubelite"];
-        kubelets.contains(&name.trim()).then(|| (process.pid, name.trim().to_owned()))
+        let foreign = kubelets.contains(&name.trim()) && !remains::is_marked(process);
+        foreign.then(|| (process.pid, name.trim().to_owned()))
     })
 }
 
 /// Starts everything a node needs and waits until it is ready.
-pub(super) fn start(plane: &ControlPlane, network: Network, gates: &BTreeMap<String, bool>) -> Result<()> {
+pub(super) fn start(
+    plane: &ControlPlane,
+    network: Network,
+    gates: &BTreeMap<String, bool>,
+    settings: &Map<String, Value>,
+) -> Result<()> {
     let node = Node { plane, home: plane.home()?, network };
     node.forward()?;
     node.containerd()?;
     plane.crew().with_free_ports(&[Part::Kubelet], || {
-        node.kubelet(gates)?;
+        node.kubelet(gates, settings)?;
         node.wait_until_ready()
     })
 }
@@ -123,12 +130,12 @@ impl Node<'_> {
         command
     }
 
-    fn kubelet(&self, gates: &BTreeMap<String, bool>) -> Result<()> {
+    fn kubelet(&self, gates: &BTreeMap<String, bool>, settings: &Map<String, Value>) -> Result<()> {
         let (root, pki) = (self.folder("kubelet")?, self.home.pki());
         let parent = cgroups::parent(self.home.path());
         cgroups::create(&parent)?;
         let [port] = ports::free()?;
-        let config = json!({
+        let mut config = json!({
             "kind": "KubeletConfiguration",
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "featureGates": gates,
@@ -162,12 +169,14 @@ impl Node<'_> {
             "resolvConf": "",
             "maxPods": 200,
         });
+        if let Some(config) = config.as_object_mut() {
+            config.extend(settings.clone());
+        }
         let file = root.join("config.json");
         cache::write_whole(&file, config.to_string().as_bytes())?;
         let kubeconfig = self.home.path().join("kubelet.kubeconfig");
         self.plane.write_kubeconfig(&kubeconfig, "node")?;
         let arguments = vec![
-            "kubelet".into(),
             format!("--config={}", file.display()),
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--root-dir={}", root.display()),
@@ -175,7 +184,13 @@ impl Node<'_> {
             format!("--hostname-override={NODE}"),
             format!("--node-ip={}", self.network.node()),
         ];
-        self.launch(Part::Kubelet, self.plane.program(), arguments)
+        // Under its own name, by which others on the machine find it.
+        let program = self.folder("bin")?.join("kubelet");
+        if !program.exists() {
+            symlink(self.plane.program(), &program)
+                .with_context(|| format!("cannot make {}", program.display()))?;
+        }
+        self.launch(Part::Kubelet, &program, arguments)
     }
 
     fn wait_until_ready(&self) -> Result<()> {

@@ -17,6 +17,7 @@ enum Probe {
 const PROVIDES: &[(&str, Probe)] = &[
     ("btrfs-progs", Probe::Programs(&["mkfs.btrfs"])),
     ("busybox-static", Probe::Static(&["busybox.static", "busybox"])),
+    ("chromium", Probe::Programs(&["chromium"])),
     ("containerd", Probe::Programs(&["containerd", "ctr", "containerd-shim-runc-v2"])),
     ("containernetworking-plugins", Probe::AnyFile(&["/usr/lib/cni/ptp", "/opt/cni/bin/ptp"])),
     ("e2fsprogs", Probe::Programs(&["mkfs.ext4", "e2fsck"])),

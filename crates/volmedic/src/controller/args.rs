@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kube::core::Duration as GoDuration;
 use volmedic_csi::Address;
+
+use crate::cluster::ClusterArgs;
+use crate::flags::{duration, http_path, listen, positive};
 
 /// Watch all volumes of a CSI driver from beside its controller plugin, and tell on each claim what is wrong.
 ///
@@ -95,20 +97,6 @@ struct ElectionArgs {
     /// Labels for the Lease, as key:value,key:value.
     #[arg(long, default_value = "", value_parser = labels, value_name = "LABELS", hide_default_value = true)]
     leader_election_labels: Labels,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "The cluster")]
-struct ClusterArgs {
-    /// A kubeconfig file. Default: the pod's own service account, else the usual kubeconfig.
-    #[arg(long, default_value = "", value_name = "FILE", hide_default_value = true)]
-    kubeconfig: String,
-    /// Reports a second to the API server, on average.
-    #[arg(long, default_value_t = 50.0, value_parser = rate, value_name = "N")]
-    kube_api_qps: f64,
-    /// Reports at once to the API server.
-    #[arg(long, default_value_t = 100.0, value_parser = rate, value_name = "N")]
-    kube_api_burst: f64,
 }
 
 #[derive(Debug, clap::Args)]
@@ -237,7 +225,7 @@ impl Args {
                 retry_period: election.leader_election_retry_period,
                 labels: election.leader_election_labels,
             }),
-            kubeconfig: Some(cluster.kubeconfig).filter(|path| !path.is_empty()).map(PathBuf::from),
+            kubeconfig: cluster.kubeconfig(),
             qps: cluster.kube_api_qps,
             burst: cluster.kube_api_burst,
             http: http.http_endpoint.or(http.metrics_address),
@@ -281,46 +269,8 @@ impl LegacyArgs {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    let hint = "use Go's way, as in 90s, 1m30s or 2h";
-    let parsed: GoDuration = text.parse().map_err(|error| format!("{error}; {hint}"))?;
-    if parsed.is_negative() { Err(format!("{text} is negative; {hint}")) } else { Ok(parsed.into()) }
-}
-
-fn positive(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        none if none.is_zero() => Err("it must be longer than nothing".to_owned()),
-        some => Ok(some),
-    }
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
-        _ => Err("it must be a number above 0".to_owned()),
-    }
-}
-
 fn labels(text: &str) -> Result<Labels, String> {
     volmedic_lease::parse_labels(text).map_err(|error| error.to_string())
-}
-
-/// Go's way of naming where to listen: the host may be left out.
-fn listen(text: &str) -> Result<SocketAddr, String> {
-    if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse().ok()) {
-        return Ok(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port));
-    }
-    let local = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
-    let address = local.as_deref().unwrap_or(text);
-    address.parse().map_err(|_| format!("{text:?} is no address; use :8080 or 127.0.0.1:8080"))
-}
-
-fn http_path(text: &str) -> Result<String, String> {
-    if text.starts_with('/') && !text.contains(['{', '}', '*', ' ']) {
-        Ok(text.to_owned())
-    } else {
-        Err("it must be a plain path that begins with /".to_owned())
-    }
 }
 
 #[cfg(test)]

@@ -207,7 +207,7 @@ pub(super) struct Outlet {
 impl volmedic_monitor::Outlet for Outlet {
     fn tell(&mut self, transition: &Transition, about: Vec<ObjectRef>) {
         let standing = standing(&self.board, &transition.subject);
-        self.reporter.tell(&Notice { transition: transition.clone(), about, standing });
+        self.reporter.tell(&Notice { transition: transition.clone(), about, known_as: None, standing });
     }
 }
 

@@ -54,6 +54,7 @@ impl Source {
                     sick.push(Sick {
                         driver: self.driver.clone(),
                         namespace: (&*bound.claim.namespace).into(),
+                        pod: None,
                         claim: (&*bound.claim.name).into(),
                         condition: held.condition.clone(),
                     });

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use stage::Stage;
 use volmedic_testkit::IMAGE;
 
+mod agent;
 mod stage;
 
 /// One kind of volume: its name here, its storage class, how a pod sees it.
@@ -94,7 +95,7 @@ impl Kind {
 
 #[test]
 fn claims_become_volumes_in_running_pods_and_nothing_of_them_stays() {
-    let stage = Stage::start();
+    let mut stage = Stage::start();
     assert_eq!(stage.traces(), Vec::<String>::new());
 
     let objects = KINDS.iter().flat_map(|kind| [kind.claim(), kind.writer()]).collect();
@@ -124,6 +125,7 @@ fn claims_become_volumes_in_running_pods_and_nothing_of_them_stays() {
     }
 
     health_is_told(&stage, "ext4");
+    agent::watches(&mut stage);
 
     delete_pods(&stage, "reader");
     stage.kubectl(&["delete", "pvc", "--all", "--timeout=90s"]);
@@ -136,20 +138,23 @@ fn claims_become_volumes_in_running_pods_and_nothing_of_them_stays() {
 
 fn all_ready(stage: &Stage, role: &str) {
     for kind in &KINDS {
-        let pod = format!("{role}-{}", kind.name);
-        let ready = r#"jsonpath={.status.conditions[?(@.type=="Ready")].status}"#;
-        stage.wait(&format!("{pod} is ready"), || {
-            match stage.try_kubectl(&["get", "pod", &pod, "-o", ready])?.as_str() {
-                "True" => Ok(()),
-                other => Err(format!("Ready is {other:?}")),
-            }
-        });
+        ready(stage, &format!("{role}-{}", kind.name));
     }
+}
+
+fn ready(stage: &Stage, pod: &str) {
+    let ready = r#"jsonpath={.status.conditions[?(@.type=="Ready")].status}"#;
+    stage.wait(&format!("{pod} is ready"), || {
+        match stage.try_kubectl(&["get", "pod", pod, "-o", ready])?.as_str() {
+            "True" => Ok(()),
+            other => Err(format!("Ready is {other:?}")),
+        }
+    });
 }
 
 fn delete_pods(stage: &Stage, role: &str) {
     let pods = KINDS.iter().map(|kind| format!("pod/{role}-{}", kind.name)).collect::<Vec<_>>();
-    let mut arguments = vec!["delete", "--timeout=90s"];
+    let mut arguments = vec!["delete", "--timeout=90s", "--ignore-not-found"];
     arguments.extend(pods.iter().map(String::as_str));
     stage.kubectl(&arguments);
 }

@@ -1,6 +1,8 @@
 //! A cluster with the reference driver on its node, and eyes for what volumes leave on the machine.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -10,16 +12,18 @@ use std::time::{Duration, Instant};
 use volmedic_driver::StateDir;
 use volmedic_host::mounts::Table;
 use volmedic_testkit::sidecars::{self, Companion};
-use volmedic_testkit::{Cluster, NODE, cache};
+use volmedic_testkit::{Cluster, ControlPlane, NODE, cache};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_volmedic");
 const DRIVER: &str = "driver.volmedic.dev";
 /// Generous, because the machine may be busy; everything waited for comes much sooner.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 const PAUSE: Duration = Duration::from_millis(200);
+const KUBELET_ASKS_EVERY: &str = "2s";
 
 /// Dropped from top to bottom: programs, the loop devices they left, and the cluster with its processes and mounts.
 pub(crate) struct Stage {
+    agent: Option<Companion>,
     companions: Vec<Companion>,
     machine: Machine,
     cluster: Cluster,
@@ -30,11 +34,13 @@ impl Stage {
         assert!(rustix::process::geteuid().is_root(), "a node takes root; run this as root");
         let sidecars = sidecars::build().unwrap();
         detach_left_over();
-        let cluster = Cluster::start().unwrap();
+        // As often as this the kubelet asks about the health of volumes, too.
+        let often = serde_json::json!(KUBELET_ASKS_EVERY);
+        let cluster = Cluster::options().kubelet_setting("volumeStatsAggPeriod", often).start().unwrap();
         let kubelet = cluster.kubelet_folder().unwrap();
         let state = StateDir::new(kubelet.parent().unwrap().join("driver"));
         let machine = Machine { kubelet: kubelet.clone(), state };
-        let mut stage = Self { companions: Vec::new(), machine, cluster };
+        let mut stage = Self { agent: None, companions: Vec::new(), machine, cluster };
 
         let plugin = kubelet.join("plugins").join(DRIVER);
         fs::create_dir_all(&plugin).unwrap();
@@ -70,6 +76,85 @@ impl Stage {
 
     fn run(&mut self, name: &'static str, command: Command) {
         self.companions.push(Companion::start(&self.cluster, name, command).unwrap());
+    }
+
+    /// Starts the agent as on any node: with the rights that are shipped, and nothing said of where things are.
+    pub(crate) fn start_agent(&mut self) {
+        let folder = self.folder();
+        let mut command = Command::new(PROGRAM);
+        command.arg("agent").arg(format!("--node-name={NODE}"));
+        command.arg(format!("--state-dir={}", folder.join("agent").display()));
+        command.arg(format!("--kubeconfig={}", self.agents_kubeconfig().display()));
+        command.args(["--monitor-interval=2s", "--probe-timeout=5s", "--http-endpoint=127.0.0.1:0"]);
+        let before = self.agent_says("watching");
+        self.agent = Some(Companion::start(&self.cluster, "agent", command).unwrap());
+        self.wait("the agent watches", || {
+            let watches = self.agent_says("watching") > before;
+            watches.then_some(()).ok_or_else(|| "it does not say so".to_owned())
+        });
+    }
+
+    /// Ends the agent the hard way.
+    pub(crate) fn kill_agent(&mut self) {
+        drop(self.agent.take().expect("an agent runs"));
+    }
+
+    /// How many lines of the agent's log, of all its lives, hold this.
+    pub(crate) fn agent_says(&self, text: &str) -> usize {
+        let log = fs::read_to_string(self.folder().join("logs/agent.log")).unwrap_or_default();
+        log.lines().filter(|line| line.contains(text)).count()
+    }
+
+    /// The agent's metrics.
+    pub(crate) fn agents_metrics(&self) -> String {
+        let log = fs::read_to_string(self.folder().join("logs/agent.log")).unwrap();
+        let (_, rest) = log.rsplit_once("on http://").unwrap();
+        let mut stream = TcpStream::connect(rest.split('/').next().unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// Waits until the agent has looked at all volumes so many times more, by its own eyes.
+    pub(crate) fn agent_looks(&self, times: u64) {
+        let looks = || -> u64 {
+            let metrics = self.agents_metrics();
+            let counts = metrics.lines().filter(|line| {
+                line.starts_with("csi_volume_health_probe_total{") && line.contains(r#"method_name="host""#)
+            });
+            counts.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+        };
+        let volumes = fs::read_dir(self.state().volumes()).unwrap().count() as u64;
+        let enough = looks() + times * volumes;
+        self.wait("the agent looks again", || {
+            let seen = looks();
+            if seen >= enough { Ok(()) } else { Err(format!("{seen} looks, not {enough}")) }
+        });
+    }
+
+    fn agents_kubeconfig(&self) -> PathBuf {
+        let path = self.folder().join("agent.kubeconfig");
+        if !path.exists() {
+            let rights = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/rbac-agent.yaml");
+            self.kubectl(&["apply", "-f", rights.to_str().unwrap()]);
+            let token = self.kubectl(&["create", "token", "volmedic-agent", "--duration=1h"]);
+            let admin = fs::read(self.plane().kubeconfig()).unwrap();
+            let mut config: serde_json::Value = serde_json::from_slice(&admin).unwrap();
+            config["users"][0]["user"] = serde_json::json!({"token": token.trim()});
+            fs::write(&path, config.to_string()).unwrap();
+        }
+        path
+    }
+
+    /// Where the cluster keeps everything.
+    fn folder(&self) -> PathBuf {
+        self.machine.kubelet.parent().unwrap().to_owned()
+    }
+
+    pub(crate) fn plane(&self) -> &ControlPlane {
+        self.cluster.plane()
     }
 
     pub(crate) fn state(&self) -> &StateDir {
@@ -133,7 +218,7 @@ impl Stage {
             let arguments: Vec<&str> = line.split(' ').collect();
             self.try_kubectl(&arguments).unwrap_or_else(|error| error)
         });
-        let logs = self.companions.iter().map(|one| format!("{one:?}\n{}", one.log()));
+        let logs = self.agent.iter().chain(&self.companions).map(|one| format!("{one:?}\n{}", one.log()));
         told.into_iter().chain(logs).collect::<Vec<_>>().join("\n\n")
     }
 
@@ -146,7 +231,7 @@ impl Stage {
 
     /// Ends everything in order; each program must have lived until now.
     pub(crate) fn stop(mut self) {
-        for mut companion in self.companions.drain(..).rev() {
+        for mut companion in self.agent.take().into_iter().chain(self.companions.drain(..).rev()) {
             companion.check().unwrap();
             companion.stop().unwrap();
         }

@@ -98,6 +98,11 @@ impl Controller {
         self.child.try_wait().expect("it can be waited for").is_none()
     }
 
+    #[allow(dead_code, reason = "only some of the tests that share this ask for it")]
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends it the hard way.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it can be killed");

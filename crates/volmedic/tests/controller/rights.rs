@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use volmedic_testkit::ControlPlane;
 
-/// The rules of deploy/rbac-controller.yaml.
+/// The rules of a manifest in deploy/.
 #[derive(Debug, Clone)]
 pub(crate) struct Rights {
     pub(crate) cluster: Vec<PolicyRule>,
@@ -28,12 +28,12 @@ impl Rights {
     /// As shipped. `kubectl` reads it, as it would for a user.
     pub(crate) fn shipped(plane: &ControlPlane) -> Self {
         static SHIPPED: OnceLock<Rights> = OnceLock::new();
-        SHIPPED.get_or_init(|| Self::read(plane)).clone()
+        SHIPPED.get_or_init(|| Self::read(plane, "rbac-controller.yaml")).clone()
     }
 
-    fn read(plane: &ControlPlane) -> Self {
-        let manifest: PathBuf =
-            [env!("CARGO_MANIFEST_DIR"), "../../deploy/rbac-controller.yaml"].iter().collect();
+    /// Those of a manifest in deploy/.
+    pub(crate) fn read(plane: &ControlPlane, manifest: &str) -> Self {
+        let manifest: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../deploy", manifest].iter().collect();
         let kubectl =
             plane.kubectl().args(["create", "--dry-run=client", "-o", "json", "-f"]).arg(manifest).output();
         let Output { status, stdout, stderr } = kubectl.expect("kubectl runs");
@@ -45,12 +45,13 @@ impl Rights {
             None => vec![document],
         };
         let objects: Vec<Value> = documents.into_iter().flat_map(flat).collect();
-        let rules = |kind: &str| {
+        let rules = |kind: &str| -> Option<Vec<PolicyRule>> {
             let found = objects.iter().find(|object| object["kind"] == kind);
-            let rules = found.unwrap_or_else(|| panic!("the manifest has no {kind}"))["rules"].clone();
-            serde_json::from_value(rules).expect("rules")
+            found.map(|found| serde_json::from_value(found["rules"].clone()).expect("rules"))
         };
-        Self { cluster: rules("ClusterRole"), namespace: rules("Role") }
+        // Not every role needs anything in a namespace only.
+        let cluster = rules("ClusterRole").expect("the manifest has a ClusterRole");
+        Self { cluster, namespace: rules("Role").unwrap_or_default() }
     }
 
     /// Every single right, in order.

@@ -1,20 +1,50 @@
 //! The driver is killed again and again in the middle of whatever it does. What it said it did stays done, nothing is
 //! there twice, and nothing is lost.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tonic::Code;
 use volmedic_driver::record::NodeRecord;
+use volmedic_proto::csi as wire;
+use volmedic_proto::csi::volume_content_source::{SnapshotSource, Type};
 
-use crate::calls::Calls;
+use crate::calls::{Calls, Outcome, capability};
 use crate::ground::Ground;
 
 const MIB: i64 = 1 << 20;
 const ROUNDS: u32 = 60;
-const SLOTS: usize = 4;
+/// How much a volume may grow by in all, a step at a time.
+const GROWTH: i64 = 32 * MIB;
+const STEP: i64 = 8 * MIB;
+
+/// What volumes of a slot are made of, and how large they are at first.
+const SLOTS: [(&[(&str, &str)], i64); 6] = [
+    (&[], 32 * MIB),
+    (&[("kind", "fuse")], 32 * MIB),
+    (&[("fsType", "xfs")], 300 * MIB),
+    (&[("fsType", "btrfs")], 256 * MIB),
+    (&[], 32 * MIB),
+    (&[("kind", "fuse")], 32 * MIB),
+];
+/// The slot whose volume is a raw block device.
+const BLOCK: usize = 4;
+
+/// What was done, so that the test does not prove less than it seems to.
+#[derive(Debug, Default)]
+struct Tally {
+    published: Cell<u32>,
+    grown: Cell<u32>,
+    snapshots: Cell<u32>,
+}
+
+fn count(cell: &Cell<u32>) {
+    cell.set(cell.get() + 1);
+}
 
 /// A small generator, so that a failure can be run again from its seed.
 struct Dice(u64);
@@ -34,8 +64,21 @@ struct Known {
     deleting: bool,
     /// The driver said that it was published, and nobody asked it to unpublish since.
     published: bool,
-    /// A file with this content was written and synced.
+    /// The driver said that it was unstaged, and nobody asked it to stage since.
+    resting: bool,
+    /// Its id was written into it and synced.
     marked: bool,
+    /// The driver said that it is at least so large.
+    bytes: i64,
+    snapshot: Option<Snapshot>,
+}
+
+#[derive(Clone, Debug)]
+struct Snapshot {
+    id: String,
+    deleting: bool,
+    /// The id of the volume, if that was in it when the snapshot was taken.
+    mark: Option<String>,
 }
 
 struct Slot {
@@ -46,58 +89,59 @@ struct Slot {
 
 impl Slot {
     fn parameters(&self) -> &'static [(&'static str, &'static str)] {
-        if self.number.is_multiple_of(2) { &[] } else { &[("kind", "fuse")] }
+        SLOTS[self.number].0
+    }
+
+    fn bytes(&self) -> i64 {
+        SLOTS[self.number].1
+    }
+
+    fn block(&self) -> bool {
+        self.number == BLOCK
+    }
+
+    /// Volumes of kind fuse cannot be copied.
+    fn copies(&self) -> bool {
+        !self.parameters().contains(&("kind", "fuse"))
+    }
+
+    async fn create(&self, csi: &mut Calls) -> Outcome<String> {
+        csi.create(&format!("slot-{}", self.number), self.bytes(), self.parameters(), self.block()).await
+    }
+
+    async fn up(&self, csi: &mut Calls, id: &str) -> Outcome<()> {
+        csi.stage(id, &self.staging, self.block()).await?;
+        csi.publish(id, &self.staging, &self.target, self.block(), false).await
+    }
+
+    async fn down(&self, csi: &mut Calls, id: &str) -> Outcome<()> {
+        csi.unpublish(id, &self.target).await?;
+        csi.unstage(id, &self.staging).await
+    }
+
+    fn mark(&self, id: &str) {
+        let file = if self.block() {
+            fs::File::options().write(true).open(&self.target).unwrap()
+        } else {
+            fs::File::create(Path::new(&self.target).join("mark")).unwrap()
+        };
+        (&file).write_all(id.as_bytes()).unwrap();
+        file.sync_all().unwrap();
+    }
+
+    fn read_mark(&self, id: &str) -> String {
+        let mut text = vec![0; id.len()];
+        let file =
+            if self.block() { PathBuf::from(&self.target) } else { Path::new(&self.target).join("mark") };
+        fs::File::open(file).unwrap().read_exact(&mut text).unwrap();
+        String::from_utf8(text).unwrap()
     }
 }
 
 /// Goes one random step at a time until the driver is gone.
-async fn work(mut csi: Calls, slot: &Slot, known: &mut Known, mut dice: Dice) {
+async fn work(mut csi: Calls, slot: &Slot, known: &mut Known, mut dice: Dice, tally: &Tally) {
     loop {
-        let outcome = match (&known.id.clone(), dice.roll(8)) {
-            (None, _) => csi
-                .create(&format!("slot-{}", slot.number), 32 * MIB, slot.parameters(), false)
-                .await
-                .map(|id| {
-                    *known = Known { id: Some(id), ..Known::default() };
-                }),
-            (Some(id), 0..=3) => {
-                let up = async {
-                    csi.stage(id, &slot.staging, false).await?;
-                    csi.publish(id, &slot.staging, &slot.target, false, false).await
-                };
-                up.await.map(|()| {
-                    known.published = true;
-                    if !known.marked {
-                        let file = Path::new(&slot.target).join("mark");
-                        fs::write(&file, id).unwrap();
-                        fs::File::open(&file).unwrap().sync_all().unwrap();
-                        known.marked = true;
-                    }
-                })
-            }
-            (Some(id), 4..=6) => {
-                known.published = false;
-                let down = async {
-                    csi.unpublish(id, &slot.target).await?;
-                    csi.unstage(id, &slot.staging).await
-                };
-                down.await
-            }
-            (Some(id), _) => {
-                known.published = false;
-                let down = async {
-                    csi.unpublish(id, &slot.target).await?;
-                    csi.unstage(id, &slot.staging).await
-                };
-                if let Err(status) = down.await {
-                    Err(status)
-                } else {
-                    known.deleting = true;
-                    csi.delete(id).await.map(|()| *known = Known::default())
-                }
-            }
-        };
-        match outcome {
+        match step(&mut csi, slot, known, &mut dice, tally).await {
             Ok(()) => {}
             // The connection broke: the driver was killed.
             Err(status) if matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled) => {
@@ -108,13 +152,97 @@ async fn work(mut csi: Calls, slot: &Slot, known: &mut Known, mut dice: Dice) {
     }
 }
 
+async fn step(
+    csi: &mut Calls,
+    slot: &Slot,
+    known: &mut Known,
+    dice: &mut Dice,
+    tally: &Tally,
+) -> Outcome<()> {
+    let Some(id) = known.id.clone() else {
+        let id = slot.create(csi).await?;
+        let snapshot = known.snapshot.take();
+        *known = Known { id: Some(id), bytes: slot.bytes(), resting: true, snapshot, ..Known::default() };
+        return Ok(());
+    };
+    match dice.roll(12) {
+        0..=3 => {
+            known.resting = false;
+            slot.up(csi, &id).await?;
+            known.published = true;
+            count(&tally.published);
+            if !known.marked {
+                slot.mark(&id);
+                known.marked = true;
+            }
+        }
+        4..=6 => {
+            known.published = false;
+            slot.down(csi, &id).await?;
+            known.resting = true;
+        }
+        7 | 8 if known.published && known.bytes < slot.bytes() + GROWTH => {
+            let wanted = known.bytes + STEP;
+            match csi.expand(&id, &slot.target, wanted).await {
+                Ok(bytes) => known.bytes = bytes,
+                // ext4 asks for more rights to grow than a container may have; its image has grown all the same.
+                Err(status) if status.message().contains("CAP_SYS_RESOURCE") => known.bytes = wanted,
+                Err(status) => return Err(status),
+            }
+            count(&tally.grown);
+        }
+        9 | 10 if slot.copies() => match &mut known.snapshot {
+            Some(snapshot) => {
+                snapshot.deleting = true;
+                let request =
+                    wire::DeleteSnapshotRequest { snapshot_id: snapshot.id.clone(), ..Default::default() };
+                csi.controller.delete_snapshot(request).await?;
+                known.snapshot = None;
+            }
+            None if known.resting => {
+                let request = wire::CreateSnapshotRequest {
+                    source_volume_id: id.clone(),
+                    // Its own for each volume: a name that is taken by one that is gone would be a conflict.
+                    name: format!("of-{id}"),
+                    ..Default::default()
+                };
+                let made = csi.controller.create_snapshot(request).await?.into_inner().snapshot.unwrap();
+                count(&tally.snapshots);
+                let mark = known.marked.then_some(id);
+                known.snapshot = Some(Snapshot { id: made.snapshot_id, deleting: false, mark });
+            }
+            None => {}
+        },
+        11 => {
+            known.published = false;
+            slot.down(csi, &id).await?;
+            known.deleting = true;
+            csi.delete(&id).await?;
+            *known = Known { snapshot: known.snapshot.take(), ..Known::default() };
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
 /// What must hold whenever a driver has just started.
 async fn check(ground: &Ground, csi: &mut Calls, slots: &[Slot], known: &mut BTreeMap<usize, Known>) {
     for place in [ground.state().new_things(), ground.state().trash()] {
         assert_eq!(fs::read_dir(&place).unwrap().count(), 0, "{}", place.display());
     }
-    let listed: BTreeSet<String> = csi.list(0).await.unwrap().into_iter().collect();
+    let all = csi.controller.list_volumes(wire::ListVolumesRequest::default()).await.unwrap().into_inner();
+    let sizes: BTreeMap<String, i64> = all
+        .entries
+        .into_iter()
+        .map(|entry| entry.volume.unwrap())
+        .map(|volume| (volume.volume_id, volume.capacity_bytes))
+        .collect();
+    let listed: BTreeSet<String> = sizes.keys().cloned().collect();
     assert!(listed.len() <= slots.len(), "a repeated name made a second volume: {listed:?}");
+    let snapshots = wire::ListSnapshotsRequest::default();
+    let snapshots = csi.controller.list_snapshots(snapshots).await.unwrap().into_inner();
+    let snapshots: BTreeSet<String> =
+        snapshots.entries.into_iter().map(|entry| entry.snapshot.unwrap().snapshot_id).collect();
 
     let mut recorded = BTreeSet::new();
     for id in &listed {
@@ -139,16 +267,26 @@ async fn check(ground: &Ground, csi: &mut Calls, slots: &[Slot], known: &mut BTr
 
     for slot in slots {
         let known = known.entry(slot.number).or_default();
+        if let Some(snapshot) = &mut known.snapshot {
+            if snapshot.deleting && !snapshots.contains(&snapshot.id) {
+                known.snapshot = None;
+            } else {
+                snapshot.deleting = false;
+                assert!(snapshots.contains(&snapshot.id), "{snapshot:?} of slot {} was lost", slot.number);
+            }
+        }
         let Some(id) = known.id.clone() else { continue };
         if known.deleting && !listed.contains(&id) {
-            *known = Known::default();
+            *known = Known { snapshot: known.snapshot.take(), ..Known::default() };
             continue;
         }
         known.deleting = false;
         assert!(listed.contains(&id), "volume {id} of slot {} was lost", slot.number);
+        assert!(sizes[&id] >= known.bytes, "slot {}: {known:?} has {} bytes only", slot.number, sizes[&id]);
+        // It may have grown to a size that nobody was told of.
+        known.bytes = sizes[&id];
         if known.published {
-            let found = fs::read_to_string(Path::new(&slot.target).join("mark")).unwrap();
-            assert_eq!(found, id, "a published volume stayed published, with its data");
+            assert_eq!(slot.read_mark(&id), id, "a published volume stayed published, with its data");
         }
     }
 }
@@ -160,7 +298,7 @@ fn serde_json_from(text: &[u8]) -> NodeRecord {
 #[tokio::test]
 async fn killed_at_any_moment() {
     let mut ground = Ground::new();
-    let slots: Vec<Slot> = (0..SLOTS)
+    let slots: Vec<Slot> = (0..SLOTS.len())
         .map(|number| Slot {
             number,
             staging: ground.kubelet(&format!("staging-{number}")),
@@ -169,20 +307,21 @@ async fn killed_at_any_moment() {
         .collect();
     let mut known: BTreeMap<usize, Known> = BTreeMap::new();
     let mut dice = Dice(0x5eed);
+    let tally = Tally::default();
     for round in 0..ROUNDS {
         ground.start(&[]);
         let mut csi = Calls::to(&ground).await;
         check(&ground, &mut csi, &slots, &mut known).await;
         // Long enough for a few steps; where in them it hits is left to chance.
-        let lifetime = Duration::from_micros(dice.roll(150_000));
+        let lifetime = Duration::from_micros(dice.roll(300_000));
         let mut killed = false;
         {
             let mut workers = Vec::new();
             for slot in &slots {
                 let mut mine = known.remove(&slot.number).unwrap_or_default();
-                let (csi, dice) = (csi.clone(), Dice(dice.roll(u64::MAX)));
+                let (csi, dice, tally) = (csi.clone(), Dice(dice.roll(u64::MAX)), &tally);
                 workers.push(async move {
-                    work(csi, slot, &mut mine, dice).await;
+                    work(csi, slot, &mut mine, dice, tally).await;
                     (slot.number, mine)
                 });
             }
@@ -196,24 +335,57 @@ async fn killed_at_any_moment() {
         }
         assert!(killed, "round {round}");
     }
+    let done = [&tally.published, &tally.grown, &tally.snapshots].map(Cell::get);
+    assert!(done.iter().all(|count| *count > 0), "{tally:?}");
 
     ground.start(&[]);
     let mut csi = Calls::to(&ground).await;
     check(&ground, &mut csi, &slots, &mut known).await;
-    // Every volume that is left can be used, has its data, and can be put away.
+    // Every volume that is left can be used, has its data, and can be put away; so can copies of snapshots.
     for slot in &slots {
-        let id =
-            csi.create(&format!("slot-{}", slot.number), 32 * MIB, slot.parameters(), false).await.unwrap();
-        csi.stage(&id, &slot.staging, false).await.unwrap();
-        csi.publish(&id, &slot.staging, &slot.target, false, false).await.unwrap();
-        if known[&slot.number].marked {
-            assert_eq!(fs::read_to_string(Path::new(&slot.target).join("mark")).unwrap(), id);
+        let known = &known[&slot.number];
+        let id = slot.create(&mut csi).await.unwrap();
+        slot.up(&mut csi, &id).await.unwrap();
+        if known.marked {
+            assert_eq!(slot.read_mark(&id), id);
         }
-        csi.unpublish(&id, &slot.target).await.unwrap();
-        csi.unstage(&id, &slot.staging).await.unwrap();
+        slot.down(&mut csi, &id).await.unwrap();
         csi.delete(&id).await.unwrap();
+        if let Some(snapshot) = &known.snapshot {
+            restore(&mut csi, slot, snapshot).await;
+        }
+    }
+    // A snapshot whose making was cut short after it was whole is nobody's in this test.
+    let left = csi.controller.list_snapshots(wire::ListSnapshotsRequest::default()).await.unwrap();
+    for entry in left.into_inner().entries {
+        let snapshot_id = entry.snapshot.unwrap().snapshot_id;
+        let request = wire::DeleteSnapshotRequest { snapshot_id, ..Default::default() };
+        csi.controller.delete_snapshot(request).await.unwrap();
     }
     ground.assert_clean();
+}
+
+async fn restore(csi: &mut Calls, slot: &Slot, snapshot: &Snapshot) {
+    let source = SnapshotSource { snapshot_id: snapshot.id.clone() };
+    let request = wire::CreateVolumeRequest {
+        name: format!("restored-{}", slot.number),
+        capacity_range: Some(wire::CapacityRange { required_bytes: slot.bytes() + GROWTH, limit_bytes: 0 }),
+        volume_capabilities: vec![capability(slot.block())],
+        parameters: slot
+            .parameters()
+            .iter()
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect(),
+        volume_content_source: Some(wire::VolumeContentSource { r#type: Some(Type::Snapshot(source)) }),
+        ..Default::default()
+    };
+    let made = csi.controller.create_volume(request).await.unwrap().into_inner().volume.unwrap().volume_id;
+    slot.up(csi, &made).await.unwrap();
+    if let Some(mark) = &snapshot.mark {
+        assert_eq!(&slot.read_mark(mark), mark, "a copy has what the snapshot had");
+    }
+    slot.down(csi, &made).await.unwrap();
+    csi.delete(&made).await.unwrap();
 }
 
 /// Drives all futures side by side on this task.

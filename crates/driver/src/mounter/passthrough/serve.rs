@@ -163,7 +163,7 @@ impl Filesystem for Passthrough {
     fn read(
         &self,
         _: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         size: u32,
@@ -171,7 +171,7 @@ impl Filesystem for Passthrough {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.ask(|| self.read(handle.0, offset, size)) {
+        match self.ask(|| self.read(inode, handle.0, offset, size)) {
             Ok(data) => reply.data(&data),
             Err(error) => reply.error(error),
         }
@@ -180,7 +180,7 @@ impl Filesystem for Passthrough {
     fn write(
         &self,
         _: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         data: &[u8],
@@ -189,7 +189,7 @@ impl Filesystem for Passthrough {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.ask(|| self.write(handle.0, offset, data)) {
+        match self.ask(|| self.write(inode, handle.0, offset, data)) {
             Ok(written) => reply.written(written),
             Err(error) => reply.error(error),
         }
@@ -209,12 +209,12 @@ impl Filesystem for Passthrough {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.files.take(handle.0);
+        self.close(handle.0);
         reply.ok();
     }
 
-    fn fsync(&self, _: &Request, _inode: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        empty(self.ask(|| self.sync(handle.0, data_only)), reply);
+    fn fsync(&self, _: &Request, inode: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        empty(self.ask(|| self.sync(inode, handle.0, data_only)), reply);
     }
 
     fn opendir(&self, _: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -224,12 +224,12 @@ impl Filesystem for Passthrough {
     fn readdir(
         &self,
         _: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let entries = match self.ask(|| self.directories.get(handle.0)) {
+        let entries = match self.ask(|| self.directory(inode, handle.0)) {
             Ok(entries) => entries,
             Err(error) => return reply.error(error),
         };
@@ -290,34 +290,34 @@ impl Filesystem for Passthrough {
     fn fallocate(
         &self,
         _: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         length: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        empty(self.ask(|| self.allocate(handle.0, offset, length, mode)), reply);
+        empty(self.ask(|| self.allocate(inode, handle.0, offset, length, mode)), reply);
     }
 
     fn lseek(
         &self,
         _: &Request,
-        _: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
         let found = self.ask(|| {
-            let file = self.files.get(handle.0)?;
+            let open = self.file(inode, handle.0)?;
             let offset = u64::try_from(offset).map_err(|_| rustix::io::Errno::INVAL)?;
             let from = match whence {
                 libc::SEEK_DATA => SeekFrom::Data(offset),
                 libc::SEEK_HOLE => SeekFrom::Hole(offset),
                 _ => return Err(rustix::io::Errno::INVAL),
             };
-            i64::try_from(rustix::fs::seek(&*file, from)?).map_err(|_| rustix::io::Errno::OVERFLOW)
+            i64::try_from(rustix::fs::seek(&open.file, from)?).map_err(|_| rustix::io::Errno::OVERFLOW)
         });
         match found {
             Ok(offset) => reply.offset(offset),

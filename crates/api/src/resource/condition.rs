@@ -1,0 +1,149 @@
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use volmedic_health::{Class, Condition, MAX_MESSAGE_BYTES, Reason, Status, sanitize_message};
+
+use super::{limit, schema, time};
+
+/// How serious a condition is: `HealthFailure` if the volume cannot be used, `HealthWarning` if it can, and
+/// `HealthUnknown` if nobody can say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ConditionType {
+    HealthUnknown,
+    HealthWarning,
+    HealthFailure,
+}
+
+/// Whether it is so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ConditionStatus {
+    True,
+    False,
+    Unknown,
+}
+
+/// One thing that is wrong with a volume, seen from one place. It is removed when it is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthCondition {
+    #[serde(rename = "type")]
+    pub kind: ConditionType,
+    /// `True` while it is so; `Unknown` where nobody can say any more.
+    pub status: ConditionStatus,
+    /// How bad it is in CSI's words: `Degraded`, `Inaccessible`, `DataLoss`, or `Unrecognized` with the number of a
+    /// status that only newer drivers know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub error_code: Option<String>,
+    /// One CamelCase word that machines can act on.
+    #[schemars(schema_with = "schema::reason")]
+    pub reason: String,
+    /// What exactly was seen.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = limit::MESSAGE))]
+    pub message: String,
+    /// Since when it is so.
+    #[schemars(schema_with = "schema::time")]
+    pub last_transition_time: Time,
+    /// When it was last looked at and something about it had changed. It does not move while nothing else does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_time")]
+    pub last_probe_time: Option<Time>,
+}
+
+impl HealthCondition {
+    pub fn new(condition: &Condition, since: Timestamp) -> Self {
+        Self {
+            kind: match condition.status.class() {
+                Class::HealthFailure => ConditionType::HealthFailure,
+                Class::HealthWarning => ConditionType::HealthWarning,
+                Class::HealthUnknown => ConditionType::HealthUnknown,
+            },
+            status: ConditionStatus::True,
+            error_code: Some(condition.status.to_string()),
+            reason: condition.reason.to_string(),
+            message: condition.message.to_string(),
+            last_transition_time: time(since),
+            last_probe_time: None,
+        }
+    }
+
+    /// Nobody can say any more how the volume is, and why.
+    pub fn unknown(reason: &str, message: &str, since: Timestamp) -> Self {
+        let mut message = sanitize_message(message).into_owned();
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+        Self {
+            kind: ConditionType::HealthUnknown,
+            status: ConditionStatus::Unknown,
+            error_code: None,
+            reason: Reason::new(reason).to_string(),
+            message,
+            last_transition_time: time(since),
+            last_probe_time: None,
+        }
+    }
+
+    /// What is wrong, made valid again: who wrote this may have been anybody. `None` for a condition that is not so,
+    /// or that says only that nobody knows.
+    pub fn condition(&self) -> Option<Condition> {
+        if self.status != ConditionStatus::True {
+            return None;
+        }
+        let usual = match self.kind {
+            ConditionType::HealthFailure => Status::Inaccessible,
+            ConditionType::HealthWarning => Status::Degraded,
+            ConditionType::HealthUnknown => Status::Unrecognized(0),
+        };
+        let code = self.error_code.as_deref().unwrap_or_default();
+        let number = code.strip_prefix("Unrecognized(").and_then(|rest| rest.strip_suffix(')'));
+        let status = Status::from_api_value(code)
+            .or_else(|| number.and_then(|number| number.parse().ok()).map(Status::Unrecognized))
+            .unwrap_or(usual);
+        Some(Condition::new(status, Reason::new(&self.reason), &self.message))
+    }
+
+    /// Whether both speak of the same thing, perhaps in other words or at another time.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.kind, self.status, &self.error_code, &self.reason)
+            == (other.kind, other.status, &other.error_code, &other.reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_survive_the_round_trip() {
+        for status in [Status::Degraded, Status::Inaccessible, Status::DataLoss, Status::Unrecognized(9)] {
+            let condition = Condition::new(status, Reason::new("SlowIO"), "3 of 4 paths");
+            let stored = HealthCondition::new(&condition, Timestamp::UNIX_EPOCH);
+            assert_eq!(stored.condition(), Some(condition), "{stored:?}");
+        }
+    }
+
+    #[test]
+    fn not_knowing_is_no_condition_of_the_volume() {
+        let unknown = HealthCondition::unknown("AgentSilent", "nothing heard", Timestamp::UNIX_EPOCH);
+        assert_eq!(unknown.condition(), None);
+        let over =
+            HealthCondition { status: ConditionStatus::False, kind: ConditionType::HealthFailure, ..unknown };
+        assert_eq!(over.condition(), None);
+    }
+
+    #[test]
+    fn what_others_wrote_is_made_valid() {
+        let odd = HealthCondition {
+            error_code: Some("Broken".into()),
+            kind: ConditionType::HealthWarning,
+            status: ConditionStatus::True,
+            reason: "disk bad!".into(),
+            message: "two\nlines".into(),
+            ..HealthCondition::unknown("X", "", Timestamp::UNIX_EPOCH)
+        };
+        let read = odd.condition().unwrap();
+        assert_eq!((read.status, read.reason.as_str()), (Status::Degraded, "disk_bad_"));
+        assert_eq!(&*read.message, "two lines");
+    }
+}

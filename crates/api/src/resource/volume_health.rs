@@ -1,0 +1,266 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{HealthCondition, limit, schema};
+
+/// How the volume of a claim is, merged from all who look at it. It has the claim's name and goes with it. Volmedic's
+/// hub writes it; it exists while something is wrong with the volume, and for a while afterwards.
+#[derive(Debug, Clone, PartialEq, Eq, CustomResource, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "volmedic.dev",
+    version = "v1alpha1",
+    kind = "VolumeHealth",
+    plural = "volumehealths",
+    singular = "volumehealth",
+    shortname = "vh",
+    category = "storage",
+    namespaced,
+    status = "VolumeHealthStatus",
+    derive = "PartialEq",
+    doc = "How the volume of a claim is, merged from all who look at it.",
+    printcolumn(name = "Health", type_ = "string", json_path = ".status.headline.health"),
+    printcolumn(name = "Status", type_ = "string", json_path = ".status.headline.status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.headline.reason"),
+    printcolumn(name = "Seen by", type_ = "string", json_path = ".status.headline.vantage"),
+    printcolumn(name = "Since", type_ = "date", json_path = ".status.headline.since"),
+    printcolumn(name = "Volume", type_ = "string", json_path = ".status.persistentVolumeName", priority = 1),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.headline.message", priority = 1),
+    validation = Rule::new("self.metadata.name == self.spec.persistentVolumeClaimName").message("a VolumeHealth has the name of its claim")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeHealthSpec {
+    /// The claim, in the same namespace.
+    #[schemars(
+        length(min = 1, max = limit::NAME),
+        extend("x-kubernetes-validations" = [{"rule": "self == oldSelf", "message": "the claim of a VolumeHealth never changes"}])
+    )]
+    pub persistent_volume_claim_name: String,
+}
+
+/// How a volume is, as a whole or from one place.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
+)]
+pub enum HealthWord {
+    Healthy,
+    #[default]
+    HealthUnknown,
+    HealthWarning,
+    HealthFailure,
+}
+
+impl HealthWord {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Healthy => "Healthy",
+            Self::HealthUnknown => "HealthUnknown",
+            Self::HealthWarning => "HealthWarning",
+            Self::HealthFailure => "HealthFailure",
+        }
+    }
+}
+
+/// How bad a condition is, in CSI's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum StatusWord {
+    Unrecognized,
+    Degraded,
+    Inaccessible,
+    DataLoss,
+}
+
+/// The worst that anybody sees.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!(self.health in ['HealthWarning', 'HealthFailure']) || has(self.status)",
+    "message": "what is wrong has a status"
+}]))]
+pub struct Headline {
+    /// Healthy, or how serious the worst of all conditions is.
+    pub health: HealthWord,
+    /// How bad it is, where something is wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_status")]
+    pub status: Option<StatusWord>,
+    /// Why, in one CamelCase word that machines can act on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_reason")]
+    pub reason: Option<String>,
+    /// What exactly was seen.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = limit::MESSAGE))]
+    pub message: String,
+    /// Since when it is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_time")]
+    pub since: Option<Time>,
+    /// Who sees it: the name of one of the vantages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 300))]
+    pub vantage: Option<String>,
+}
+
+/// From where a volume is seen: by the driver's controller, by the driver on a node, by Volmedic's own checks on a
+/// node, by the kubelet of a node, by the cluster (a node went down), or by somebody who reports to the hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum VantageKind {
+    Controller,
+    Node,
+    Host,
+    Kubelet,
+    Cluster,
+    Pushed,
+}
+
+/// How the volume looks from one place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "(self.kind in ['Node', 'Host', 'Kubelet']) == has(self.node)",
+    "message": "who looks from a node names it, and nobody else does"
+}, {
+    "rule": "(self.kind == 'Pushed') == has(self.source)",
+    "message": "who reports to the hub is named, and nobody else is"
+}]))]
+pub struct VantageHealth {
+    /// The kind and, where there are several, which one: `controller`, `host/worker-7`, `pushed/smart-scan`.
+    #[schemars(length(min = 1, max = 300))]
+    pub name: String,
+    pub kind: VantageKind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limit::NAME))]
+    pub node: Option<String>,
+    /// Who pushed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub source: Option<String>,
+    /// Absent where it need not be said. `false` where the API server does not check that a node speaks only for
+    /// itself, so that any agent could have written this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified: Option<bool>,
+    pub health: HealthWord,
+    /// Since when it looks like this.
+    #[schemars(schema_with = "schema::time")]
+    pub since: Time,
+    /// When it is no longer believed unless it is told again. Only what is pushed has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_time")]
+    pub expires: Option<Time>,
+    /// What is wrong; empty where nothing is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limit::CONDITIONS), extend("x-kubernetes-list-type" = "atomic"))]
+    pub health_conditions: Vec<HealthCondition>,
+}
+
+/// A headline that stood for a while.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PastHeadline {
+    /// When it became so.
+    #[schemars(schema_with = "schema::time")]
+    pub time: Time,
+    pub health: HealthWord,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_status")]
+    pub status: Option<StatusWord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_reason")]
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = limit::MESSAGE))]
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 300))]
+    pub vantage: Option<String>,
+}
+
+/// How an attempt to heal went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum HealOutcome {
+    Started,
+    Succeeded,
+    Failed,
+    Skipped,
+}
+
+/// An attempt to heal the volume. The healer writes these.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Heal {
+    #[schemars(schema_with = "schema::time")]
+    pub time: Time,
+    pub outcome: HealOutcome,
+    /// What was done.
+    #[schemars(length(max = 128))]
+    pub remedy: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limit::NAME))]
+    pub node: Option<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = limit::MESSAGE))]
+    pub message: String,
+}
+
+/// A condition as tools wait for it: `kubectl wait --for=condition=Healthy`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    #[serde(rename = "type")]
+    #[schemars(length(min = 1, max = 316))]
+    pub kind: String,
+    pub status: super::ConditionStatus,
+    #[schemars(schema_with = "schema::reason")]
+    pub reason: String,
+    #[serde(default)]
+    #[schemars(length(max = limit::MESSAGE))]
+    pub message: String,
+    #[schemars(schema_with = "schema::time")]
+    pub last_transition_time: Time,
+}
+
+/// What is known of the volume.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeHealthStatus {
+    #[serde(default)]
+    pub headline: Headline,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limit::NAME))]
+    pub persistent_volume_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limit::NAME))]
+    pub driver: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limit::HANDLE))]
+    pub volume_handle: Option<String>,
+    /// Everybody who looks at it and says something, each on its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = limit::VANTAGES),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
+    pub vantages: Vec<VantageHealth>,
+    /// Vantages that found no room; none of them sees anything worse than those shown.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "schema::count")]
+    pub omitted_vantages: u32,
+    /// What the headline was, newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limit::HISTORY), extend("x-kubernetes-list-type" = "atomic"))]
+    pub history: Vec<PastHeadline>,
+    /// The last attempts to heal it, newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limit::HEALS), extend("x-kubernetes-list-type" = "atomic"))]
+    pub heals: Vec<Heal>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+pub(super) fn is_zero(count: &u32) -> bool {
+    *count == 0
+}

@@ -1,0 +1,220 @@
+//! What the API server knows of a volume, its claim and its pods.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Pod,
+};
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+use tokio::time::timeout;
+use volmedic_api::{Kind, ObjectRef};
+
+use super::ports::{Cluster, Found};
+use super::{Filters, survey};
+use crate::mode::{Rules, Ruling};
+use crate::place::Place;
+use crate::triage::{Again, Approval, Exam};
+
+const API: Duration = Duration::from_secs(15);
+/// Pods that are told; more use no volume.
+const MOST_PODS: usize = 16;
+pub(super) const PAGE: u32 = 500;
+
+/// A volume right before it is acted on.
+#[derive(Debug, Clone)]
+pub struct Details {
+    /// Of the PersistentVolume.
+    pub version: Box<str>,
+    /// Whether it is there, bound, and the volume that is meant; else why not.
+    pub bound: Result<(), Box<str>>,
+    /// Why the operator's filters leave it out.
+    pub filtered: Option<Box<str>>,
+    pub claim: Option<ObjectRef>,
+    pub class: Option<Box<str>>,
+    /// The claim's own word on its mode.
+    pub mode: Option<Box<str>>,
+    pub approval: Approval,
+}
+
+impl Details {
+    fn not_bound(why: impl Into<Box<str>>) -> Self {
+        Self {
+            version: Box::default(),
+            bound: Err(why.into()),
+            filtered: None,
+            claim: None,
+            class: None,
+            mode: None,
+            approval: Approval::None,
+        }
+    }
+
+    pub(super) fn ruling(&self, rules: &Rules) -> Ruling {
+        let namespace = self.claim.as_ref().map(|claim| &*claim.namespace).unwrap_or_default();
+        rules.ruling(self.mode.as_deref(), namespace, self.class.as_deref())
+    }
+
+    pub(super) fn exam(&self, rules: &Rules, again: Again) -> Exam {
+        Exam {
+            ruling: self.ruling(rules),
+            approval: self.approval,
+            bound: self.bound.clone(),
+            filtered: self.filtered.clone(),
+            version: self.version.clone(),
+            again,
+        }
+    }
+}
+
+/// A real cluster.
+#[derive(Clone)]
+pub struct KubeCluster {
+    pub(super) client: Client,
+    filters: Filters,
+}
+
+impl std::fmt::Debug for KubeCluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KubeCluster").field("filters", &self.filters).finish_non_exhaustive()
+    }
+}
+
+impl KubeCluster {
+    pub fn new(client: Client, filters: Filters) -> Self {
+        Self { client, filters }
+    }
+
+    pub(super) fn volumes(&self) -> Api<PersistentVolume> {
+        Api::all(self.client.clone())
+    }
+
+    pub(super) fn claims(&self, namespace: &str) -> Api<PersistentVolumeClaim> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Why the filters leave a volume out.
+    fn filtered(&self, spec: &PersistentVolumeSpec, namespace: &str) -> Option<Box<str>> {
+        let Filters { drivers, classes, namespaces, mounters } = &self.filters;
+        let csi = spec.csi.as_ref();
+        let driver = csi.map(|csi| csi.driver.as_str());
+        let mounter = csi.and_then(|csi| csi.volume_attributes.as_ref()?.get("mounter")).map(String::as_str);
+        let class = spec.storage_class_name.as_deref();
+        let out = |what: &str, set: &BTreeSet<String>, value: Option<&str>| {
+            let value = value.unwrap_or_default();
+            (!set.is_empty() && !set.contains(value))
+                .then(|| format!("{what} {value:?} is not among those chosen"))
+        };
+        let first = out("the driver", drivers, driver)
+            .or_else(|| out("the storage class", classes, class))
+            .or_else(|| out("the namespace", namespaces, Some(namespace)))
+            .or_else(|| out("the mounter", mounters, mounter));
+        first.map(Into::into)
+    }
+}
+
+impl Cluster for KubeCluster {
+    async fn details(&self, place: &Place, pv: &str) -> Result<Details, String> {
+        let reading = format!("the PersistentVolume {pv}");
+        let Some(volume) = ask(&reading, self.volumes().get_opt(pv)).await? else {
+            return Ok(Details::not_bound(format!("{reading} does not exist any more")));
+        };
+        let version = volume.resource_version().unwrap_or_default();
+        let going = volume.metadata.deletion_timestamp.is_some();
+        let phase = volume.status.and_then(|status| status.phase).unwrap_or_default();
+        let spec = volume.spec.unwrap_or_default();
+        let same = spec
+            .csi
+            .as_ref()
+            .is_some_and(|csi| *csi.driver == *place.driver && *csi.volume_handle == *place.handle);
+        if !same {
+            return Ok(Details::not_bound(format!("{reading} is another volume by now")));
+        }
+        if phase != "Bound" || going {
+            let state = if going { "being deleted" } else { phase.as_str() };
+            return Ok(Details::not_bound(format!("{reading} is {state}, not Bound")));
+        }
+        let ObjectReference { namespace, name, uid, .. } = spec.claim_ref.clone().unwrap_or_default();
+        let (namespace, name) = (namespace.unwrap_or_default(), name.unwrap_or_default());
+        let reading = format!("the claim {namespace}/{name}");
+        let Some(claim) = ask(&reading, self.claims(&namespace).get_opt(&name)).await? else {
+            return Ok(Details::not_bound(format!("{reading} does not exist any more")));
+        };
+        if claim.metadata.uid != uid {
+            return Ok(Details::not_bound(format!("{reading} is another one by now")));
+        }
+        let annotation = |key: &str| claim.annotations().get(key).map(String::as_str);
+        let approved = annotation(Rules::APPROVED).and_then(|time| time.parse::<Timestamp>().ok());
+        Ok(Details {
+            version: version.into(),
+            bound: Ok(()),
+            filtered: self.filtered(&spec, &namespace),
+            claim: Some(ObjectRef::new(
+                Kind::PersistentVolumeClaim,
+                &namespace,
+                &name,
+                claim.metadata.uid.as_deref().unwrap_or_default(),
+            )),
+            class: spec.storage_class_name.map(Into::into),
+            mode: annotation(Rules::ANNOTATION).map(Into::into),
+            approval: approved.map_or(Approval::None, Approval::Given),
+        })
+    }
+
+    async fn in_use_on(&self, wanted: &[(Arc<str>, Arc<str>)]) -> Result<Vec<Found>, String> {
+        survey::in_use_on(self, wanted).await
+    }
+
+    async fn places_of(&self, namespace: &str, claim: &str) -> Result<Vec<Found>, String> {
+        let reading = format!("the claim {namespace}/{claim}");
+        let found = ask(&reading, self.claims(namespace).get_opt(claim)).await?;
+        let found = found.ok_or_else(|| format!("{reading} does not exist"))?;
+        let pv = found
+            .spec
+            .and_then(|spec| spec.volume_name)
+            .ok_or_else(|| format!("{reading} is bound to no PersistentVolume"))?;
+        let reading = format!("the PersistentVolume {pv}");
+        let volume = ask(&reading, self.volumes().get_opt(&pv)).await?;
+        let csi = volume
+            .and_then(|volume| volume.spec?.csi)
+            .ok_or_else(|| format!("{reading} does not exist, or belongs to no CSI driver"))?;
+        let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
+        let mut nodes = BTreeSet::new();
+        let params = ListParams::default().limit(PAGE);
+        for pod in survey::all(&pods, &params, "pods").await? {
+            if survey::in_use(&pod) && survey::claims_of(&pod).any(|used| used == claim) {
+                nodes.extend(pod.spec.and_then(|spec| spec.node_name));
+            }
+        }
+        let place = |node: String| Place::new(&*csi.driver, &*csi.volume_handle, &*node);
+        Ok(nodes.into_iter().map(|node| Found { place: place(node), pv: pv.as_str().into() }).collect())
+    }
+
+    async fn users(&self, node: &str, claim: &ObjectRef) -> Vec<ObjectRef> {
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &claim.namespace);
+        let params = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PAGE);
+        // Whom nobody knows, nobody tells; the claim is told in any case.
+        let found = survey::all(&pods, &params, "pods").await.unwrap_or_default();
+        let uses = |pod: &Pod| survey::in_use(pod) && survey::claims_of(pod).any(|used| *used == *claim.name);
+        let about = |pod: Pod| {
+            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+            ObjectRef::new(Kind::Pod, &claim.namespace, pod.metadata.name.as_deref().unwrap_or_default(), uid)
+        };
+        found.into_iter().filter(uses).take(MOST_PODS).map(about).collect()
+    }
+}
+
+/// With a deadline; the error is a sentence.
+pub(super) async fn ask<T>(
+    what: &str,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, String> {
+    match timeout(API, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(format!("{what} cannot be read: {error}")),
+        Err(_) => Err(format!("{what} cannot be read: the API server did not answer in time")),
+    }
+}

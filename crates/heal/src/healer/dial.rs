@@ -1,0 +1,363 @@
+//! The way to a relay: TLS to somebody who proves to be one, then a token, which nobody else gets to see.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{self, CertificateError, ClientConfig, RootCertStore};
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Code, Request, Status};
+use volmedic_csi::{HEALER_FIELD, Kind};
+use volmedic_proto::identity::capability::{Type, volume_healer};
+use volmedic_proto::identity::identity_client::IdentityClient;
+use volmedic_proto::identity::{Capability, GetCapabilitiesRequest, GetIdentityRequest};
+use volmedic_proto::relay::relay_client::RelayClient;
+use volmedic_proto::relay::{Answer, Failure, HealRequest, heal_response};
+
+use super::ports::Surgeon;
+use super::trust::{Distrust, Relayed};
+use crate::relay::chain;
+use crate::table::Outcome;
+use crate::triage::Ticket;
+
+/// For the connection and for short questions.
+const SHORT: Duration = Duration::from_secs(15);
+/// An answer is a sentence or two.
+const LARGEST: usize = 256 * 1024;
+const LONGEST_TOKEN: u64 = 16 * 1024;
+/// Relays that are kept connected. One more than that costs a handshake.
+const MOST_KEPT: usize = 1024;
+
+/// What proves that a relay is one.
+#[derive(Debug, Clone)]
+pub struct Trust {
+    /// The authority that signs relays' certificates, as a PEM file, read again for every connection.
+    pub authority: PathBuf,
+    /// The name in the certificate; by default `volmedic-relay.<namespace of the relay>.svc`.
+    pub server_name: Option<String>,
+    /// This process's token for relays, as a file, read again for every call. It must be made for their audience.
+    pub token: PathBuf,
+}
+
+/// Why a relay cannot be asked.
+#[derive(Debug, Error)]
+pub enum DialError {
+    #[error("the authority for relays' certificates, {path}, cannot be used: {why}")]
+    Authority { path: PathBuf, why: String },
+    #[error("the token for relays, {path}, cannot be used: {why}")]
+    Token { path: PathBuf, why: String },
+    #[error("the relay's name {name} cannot be in a certificate")]
+    Name { name: String },
+    #[error("the relay at {address} cannot be reached")]
+    Connect { address: SocketAddr, source: io::Error },
+    #[error("nobody answered at {address} in time")]
+    Silent { address: SocketAddr },
+    #[error("the certificate of the relay at {address} has run out; renew it")]
+    Expired { address: SocketAddr },
+    #[error("who answers at {address} does not prove to be a relay: {why}")]
+    Untrusted { address: SocketAddr, why: String },
+    #[error("who answers at {address} does not speak TLS properly: {why}")]
+    Tls { address: SocketAddr, why: String },
+}
+
+impl DialError {
+    /// A label for metrics; a closed list.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Authority { .. } => "authority",
+            Self::Token { .. } => "token",
+            Self::Name { .. } => "name",
+            Self::Connect { .. } => "connect",
+            Self::Silent { .. } => "silent",
+            Self::Expired { .. } => "expired_certificate",
+            Self::Untrusted { .. } => "untrusted_certificate",
+            Self::Tls { .. } => "tls",
+        }
+    }
+}
+
+/// Dials relays and keeps the connections. Cloning shares them.
+#[derive(Debug, Clone)]
+pub struct Dialer {
+    trust: Arc<Trust>,
+    kept: Arc<Mutex<HashMap<Key, Channel>>>,
+}
+
+/// A relay that has restarted is another one.
+type Key = (SocketAddr, Box<str>);
+
+impl Dialer {
+    pub fn new(trust: Trust) -> Self {
+        Self { trust: Arc::new(trust), kept: Arc::default() }
+    }
+
+    /// Asks who it is and what it can do. It must be the driver that it was registered for.
+    pub async fn introduce(&self, relay: &Relayed) -> Result<(), Distrust> {
+        let peer = |why: String| Distrust::Peer(why);
+        let channel = self.channel(relay).await.map_err(|error| peer(chain(&error)))?;
+        let asked = async {
+            let mut client = IdentityClient::new(channel).max_decoding_message_size(LARGEST);
+            let name = client.get_identity(self.call(GetIdentityRequest {}, SHORT)?).await?.into_inner().name;
+            let can = client.get_capabilities(self.call(GetCapabilitiesRequest {}, SHORT)?).await?;
+            Ok::<_, Status>((name, can.into_inner().capabilities))
+        };
+        let (name, capabilities) = match timeout(SHORT * 2, asked).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(status)) => {
+                self.forget(relay);
+                return Err(peer(status.message().chars().take(512).collect()));
+            }
+            Err(_) => {
+                self.forget(relay);
+                return Err(peer("it did not answer in time".to_owned()));
+            }
+        };
+        if name != *relay.driver {
+            let name: String = name.chars().take(64).flat_map(char::escape_debug).collect();
+            return Err(peer(format!("it speaks for {name} and was registered for {}", relay.driver)));
+        }
+        if capabilities.into_iter().any(is_healer) { Ok(()) } else { Err(Distrust::CannotHeal) }
+    }
+
+    async fn channel(&self, relay: &Relayed) -> Result<Channel, DialError> {
+        let key = (relay.address, relay.generation.clone());
+        if let Some(channel) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(channel.clone());
+        }
+        let stream = self.dial(relay).await?;
+        let once = Mutex::new(Some(stream));
+        // The channel would dial again on its own, without looking at the authority anew; it gets an error instead.
+        let connector = tower::service_fn(move |_: Uri| {
+            let stream = once.lock().unwrap_or_else(PoisonError::into_inner).take();
+            async move { stream.map(TokioIo::new).ok_or_else(|| io::Error::other("the connection has ended")) }
+        });
+        let endpoint = Endpoint::from_static("http://relay")
+            .http2_keep_alive_interval(SHORT)
+            .keep_alive_timeout(SHORT)
+            .keep_alive_while_idle(false);
+        let channel = endpoint.connect_with_connector_lazy(connector);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // What the relay was before it restarted is of no use any more.
+        kept.retain(|(address, generation), _| *address != relay.address || *generation == relay.generation);
+        if kept.len() < MOST_KEPT {
+            kept.insert(key, channel.clone());
+        }
+        Ok(channel)
+    }
+
+    fn forget(&self, relay: &Relayed) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(address, _), _| *address != relay.address);
+    }
+
+    async fn dial(&self, relay: &Relayed) -> Result<TlsStream<TcpStream>, DialError> {
+        let Trust { authority, server_name, token: _ } = &*self.trust;
+        let address = relay.address;
+        let name = match server_name {
+            Some(name) => name.clone(),
+            None => format!("volmedic-relay.{}.svc", relay.namespace),
+        };
+        let host = ServerName::try_from(name.clone()).map_err(|_| DialError::Name { name })?;
+        let config = config(authority)?;
+        let connect = async {
+            let stream =
+                TcpStream::connect(address).await.map_err(|source| DialError::Connect { address, source })?;
+            // Answers are waited for one by one.
+            let _ = stream.set_nodelay(true);
+            let connector = TlsConnector::from(Arc::new(config));
+            connector.connect(host, stream).await.map_err(|error| refused(address, &error))
+        };
+        timeout(SHORT, connect).await.unwrap_or(Err(DialError::Silent { address }))
+    }
+
+    /// With the token as it is now.
+    fn call<T>(&self, message: T, deadline: Duration) -> Result<Request<T>, Status> {
+        let token = token(&self.trust.token).map_err(|error| Status::unauthenticated(error.to_string()))?;
+        let mut request = Request::new(message);
+        request.set_timeout(deadline);
+        request.metadata_mut().insert("authorization", token);
+        Ok(request)
+    }
+}
+
+impl Surgeon for Dialer {
+    async fn heal(&self, relay: &Relayed, pv: &str, ticket: &Ticket, deadline: Duration) -> Outcome {
+        let message = HealRequest {
+            persistent_volume: pv.to_owned(),
+            volume_handle: ticket.place.handle.to_string(),
+            node: ticket.place.node.to_string(),
+            attempt: ticket.nth.to_string(),
+            refused_secret: ticket.refused_secret.as_deref().unwrap_or_default().to_owned(),
+        };
+        self.ask(relay, message, deadline).await
+    }
+}
+
+impl Dialer {
+    /// Has a relay ask its driver about one volume.
+    pub async fn ask(&self, relay: &Relayed, message: HealRequest, deadline: Duration) -> Outcome {
+        let channel = match self.channel(relay).await {
+            Ok(channel) => channel,
+            Err(error) => return Outcome::NotReached { why: chain(&error) },
+        };
+        let request = match self.call(message, deadline) {
+            Ok(request) => request,
+            Err(status) => return Outcome::NotReached { why: status.message().to_owned() },
+        };
+        let mut client = RelayClient::new(channel).max_decoding_message_size(LARGEST);
+        match timeout(deadline, client.heal(request)).await {
+            Ok(Ok(answer)) => outcome(answer.into_inner().outcome),
+            Ok(Err(status)) => {
+                if std::error::Error::source(&status).is_some() {
+                    self.forget(relay);
+                }
+                not_healed(&status)
+            }
+            Err(_) => {
+                self.forget(relay);
+                Outcome::Lost { why: format!("no answer came within {} s", deadline.as_secs()) }
+            }
+        }
+    }
+}
+
+/// The driver's answer.
+fn outcome(outcome: Option<heal_response::Outcome>) -> Outcome {
+    match outcome {
+        Some(heal_response::Outcome::Answer(Answer { abnormal: false, message })) => {
+            Outcome::Well { message }
+        }
+        Some(heal_response::Outcome::Answer(Answer { abnormal: true, message })) => {
+            Outcome::StillIll { message }
+        }
+        Some(heal_response::Outcome::Failure(Failure { secret_unchanged: true, .. })) => {
+            Outcome::SecretUnchanged
+        }
+        Some(heal_response::Outcome::Failure(Failure { code, message, secret, .. })) => Outcome::Failed {
+            kind: Kind::from_code(Code::from_i32(code)),
+            message,
+            secret: (!secret.is_empty()).then(|| secret.into()),
+        },
+        None => Outcome::Lost { why: "the relay's answer says nothing".to_owned() },
+    }
+}
+
+/// What it means that the relay itself failed: mostly that the driver was not asked.
+fn not_healed(status: &Status) -> Outcome {
+    let why = status.message().to_owned();
+    if std::error::Error::source(status).is_some() {
+        return Outcome::Lost { why: chain(status) };
+    }
+    match status.code() {
+        // Something is under way there for this volume.
+        Code::Aborted => Outcome::Failed { kind: Kind::Aborted, message: why, secret: None },
+        // Whatever it is, it does not heal.
+        Code::Unimplemented => Outcome::Failed { kind: Kind::Unimplemented, message: why, secret: None },
+        Code::Unknown | Code::Cancelled | Code::DeadlineExceeded | Code::Internal => Outcome::Lost { why },
+        _ => Outcome::NotReached { why },
+    }
+}
+
+fn is_healer(capability: Capability) -> bool {
+    // The generated type knows the member by the number that this constant holds.
+    const _: () = assert!(HEALER_FIELD == 7);
+    matches!(capability.r#type, Some(Type::VolumeHealer(healer)) if healer.r#type == volume_healer::Type::VolumeHealer as i32)
+}
+
+fn config(authority: &Path) -> Result<ClientConfig, DialError> {
+    let unusable = |why: String| DialError::Authority { path: authority.to_owned(), why };
+    let text = std::fs::read(authority).map_err(|error| unusable(error.to_string()))?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&text) {
+        let certificate = certificate.map_err(|error| unusable(error.to_string()))?;
+        roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(unusable("it holds no certificate".to_owned()));
+    }
+    let mut config = ClientConfig::builder_with_provider(crate::relay::provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(error.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(config)
+}
+
+fn refused(address: SocketAddr, error: &io::Error) -> DialError {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    match cause {
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        )) => DialError::Expired { address },
+        Some(rustls::Error::InvalidCertificate(why)) => {
+            DialError::Untrusted { address, why: why.to_string() }
+        }
+        _ => DialError::Tls { address, why: error.to_string() },
+    }
+}
+
+fn token(path: &Path) -> Result<MetadataValue<tonic::metadata::Ascii>, DialError> {
+    let unusable = |why: &str| DialError::Token { path: path.to_owned(), why: why.to_owned() };
+    let found = std::fs::metadata(path).map_err(|error| unusable(&error.to_string()))?;
+    if found.len() > LONGEST_TOKEN {
+        return Err(unusable("it is longer than any token"));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| unusable(&error.to_string()))?;
+    if text.trim().is_empty() {
+        return Err(unusable("it is empty"));
+    }
+    let value: MetadataValue<_> =
+        format!("Bearer {}", text.trim()).parse().map_err(|_| unusable("it is no token"))?;
+    let mut value = value;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_relay_refuses_never_reached_the_driver() {
+        for code in [
+            Code::Unauthenticated,
+            Code::PermissionDenied,
+            Code::Unavailable,
+            Code::FailedPrecondition,
+            Code::NotFound,
+            Code::InvalidArgument,
+            Code::ResourceExhausted,
+        ] {
+            assert_eq!(not_healed(&Status::new(code, "no")).label(), "not_reached", "{code}");
+        }
+        assert_eq!(not_healed(&Status::aborted("busy")).label(), "Aborted");
+        assert_eq!(not_healed(&Status::unimplemented("?")).label(), "Unimplemented");
+        assert_eq!(not_healed(&Status::unknown("?")).label(), "lost");
+    }
+
+    #[test]
+    fn a_token_file_that_is_none_is_named_and_not_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        for content in ["", " \n", "a\nb-secret", &"x".repeat(20_000)] {
+            std::fs::write(&path, content).unwrap();
+            let error = token(&path).unwrap_err().to_string();
+            assert!(error.contains("the token for relays") && !error.contains("secret"), "{error}");
+        }
+        std::fs::write(&path, "abc\n").unwrap();
+        assert_eq!(format!("{:?}", token(&path).unwrap()), "Sensitive");
+    }
+}

@@ -1,0 +1,113 @@
+//! How the nodes are, kept by watch.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::Node;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, ResourceExt};
+use tokio::task::JoinHandle;
+
+use super::ports::Nodes;
+use crate::refusal::NodeState;
+
+/// The node controller's own mark on nodes it does not hear from, and an administrator's on nodes that are off.
+const DOWN_TAINTS: [&str; 2] = ["node.kubernetes.io/unreachable", "node.kubernetes.io/out-of-service"];
+
+/// All nodes. While the API server cannot be reached, what was known last.
+#[derive(Debug)]
+pub struct NodeStates {
+    states: Arc<RwLock<HashMap<String, NodeState>>>,
+    task: JoinHandle<()>,
+}
+
+impl NodeStates {
+    pub fn start(client: Client) -> Self {
+        let states = Arc::<RwLock<HashMap<String, NodeState>>>::default();
+        let task = tokio::spawn(follow(client, states.clone()));
+        Self { states, task }
+    }
+}
+
+impl Nodes for NodeStates {
+    fn state(&self, node: &str) -> NodeState {
+        let states = self.states.read().unwrap_or_else(PoisonError::into_inner);
+        states.get(node).copied().unwrap_or(NodeState::Unknown)
+    }
+}
+
+impl Drop for NodeStates {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn follow(client: Client, states: Arc<RwLock<HashMap<String, NodeState>>>) {
+    let mut events = pin!(watcher(Api::<Node>::all(client), watcher::Config::default()).default_backoff());
+    let mut listed = HashMap::new();
+    let mut told = false;
+    while let Some(event) = events.next().await {
+        let write = || states.write().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(node)) => drop(listed.insert(node.name_any(), state(&node))),
+            Ok(Event::InitDone) => {
+                *write() = std::mem::take(&mut listed);
+                told = false;
+            }
+            Ok(Event::Apply(node)) => drop(write().insert(node.name_any(), state(&node))),
+            Ok(Event::Delete(node)) => drop(write().remove(&node.name_any())),
+            Err(error) => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!(%error, "the healer cannot watch nodes and goes by what it knew");
+                }
+            }
+        }
+    }
+}
+
+fn state(node: &Node) -> NodeState {
+    let spec = node.spec.as_ref();
+    let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    if !ready || taints.iter().any(|taint| DOWN_TAINTS.contains(&taint.key.as_str())) {
+        return NodeState::Down;
+    }
+    if spec.and_then(|spec| spec.unschedulable).unwrap_or(false) || node.metadata.deletion_timestamp.is_some()
+    {
+        return NodeState::Cordoned;
+    }
+    NodeState::Up
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_is_up_only_when_everything_says_so() {
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        for (node, expected) in [
+            (json!({"metadata": {}, "status": ready}), NodeState::Up),
+            (json!({"metadata": {}, "spec": {"unschedulable": true}, "status": ready}), NodeState::Cordoned),
+            (json!({"metadata": {}}), NodeState::Down),
+            (
+                json!({"metadata": {}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}),
+                NodeState::Down,
+            ),
+            (
+                json!({"metadata": {}, "status": ready, "spec": {"taints": [
+                    {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]}}),
+                NodeState::Down,
+            ),
+        ] {
+            assert_eq!(state(&serde_json::from_value(node.clone()).unwrap()), expected, "{node}");
+        }
+    }
+}

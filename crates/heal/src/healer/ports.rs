@@ -1,0 +1,74 @@
+//! What the healer needs from the rest of the world.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use volmedic_api::ObjectRef;
+
+use super::cluster::Details;
+use super::record::Record;
+use super::trust::Relayed;
+use crate::place::Place;
+use crate::refusal::NodeState;
+use crate::table::Outcome;
+use crate::triage::{Again, Ticket};
+
+/// A volume that is in use on a node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Found {
+    pub place: Place,
+    /// Of its PersistentVolume.
+    pub pv: Box<str>,
+}
+
+/// What the API server knows. An error is a sentence, and means that nothing was learnt.
+pub trait Cluster: Send + Sync + 'static {
+    /// A volume right before it is acted on.
+    fn details(&self, place: &Place, pv: &str) -> impl Future<Output = Result<Details, String>> + Send;
+    /// The volumes in use of these drivers on these nodes, each pair a driver and a node.
+    fn in_use_on(
+        &self,
+        wanted: &[(Arc<str>, Arc<str>)],
+    ) -> impl Future<Output = Result<Vec<Found>, String>> + Send;
+    /// Where a claim's volume is in use.
+    fn places_of(
+        &self,
+        namespace: &str,
+        claim: &str,
+    ) -> impl Future<Output = Result<Vec<Found>, String>> + Send;
+    /// The pods on a node that use a claim.
+    fn users(&self, node: &str, claim: &ObjectRef) -> impl Future<Output = Vec<ObjectRef>> + Send;
+}
+
+/// Who asks the driver, through its relay.
+pub trait Surgeon: Send + Sync + 'static {
+    fn heal(
+        &self,
+        relay: &Relayed,
+        pv: &str,
+        ticket: &Ticket,
+        deadline: std::time::Duration,
+    ) -> impl Future<Output = Outcome> + Send;
+}
+
+/// Who can look again.
+pub trait Eyes: Send + Sync + 'static {
+    /// Whether the volume is still ill, as fresh as can be had.
+    fn again(&self, place: &Place) -> impl Future<Output = Again> + Send;
+    /// How many volumes are in use, of one driver or of all, each counted once per node; `None` if nobody knows.
+    fn in_use(&self, driver: Option<&str>) -> Option<usize>;
+    /// Whether this process still leads, asked right before acting.
+    fn may_act(&self) -> bool {
+        true
+    }
+}
+
+/// Who knows how nodes are.
+pub trait Nodes: Send + Sync + 'static {
+    fn state(&self, node: &str) -> NodeState;
+}
+
+/// Where news go. Must not wait.
+pub trait Teller: Send + Sync + 'static {
+    fn tell(&self, record: &Record);
+}

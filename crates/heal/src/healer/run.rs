@@ -1,0 +1,570 @@
+//! The loop around the triage: waits for what comes, hands it over with the time, and does what was decided.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
+use volmedic_api::ObjectRef;
+
+use super::cluster::Details;
+use super::metrics::Metrics;
+use super::ports::{Cluster, Eyes, Found, Nodes, Surgeon, Teller};
+use super::record::{News, Record};
+use super::registry::RelayNews;
+use super::trust::Relayed;
+use super::{Options, Trigger};
+use crate::mode::Mode;
+use crate::place::Place;
+use crate::refusal::{NodeState, Refusal};
+use crate::table::Outcome;
+use crate::triage::{Again, Step, Ticket, Told, Triage, Verdict, World};
+
+#[cfg(test)]
+mod tests;
+mod wishes;
+
+pub use wishes::Answer;
+use wishes::Wishes;
+
+/// How long the last look before acting may take.
+const LOOK: Duration = Duration::from_secs(30);
+/// The loop rests at least so long between two rounds that nothing but time called for.
+const SHORTEST_NAP: Duration = Duration::from_millis(200);
+const LONGEST_NAP: Duration = Duration::from_secs(5);
+/// So many triggers are taken in at once.
+const TOGETHER: usize = 4096;
+/// So many are told about at once.
+const TELLING: usize = 8;
+/// Drivers on nodes whose last life is remembered although they are gone.
+const MOST_REMEMBERED: usize = 50_000;
+/// A survey that failed is made again after this time.
+const SURVEY_PAUSE: Duration = Duration::from_secs(10);
+
+/// Runs until both the relays and the triggers have ended.
+#[expect(clippy::too_many_arguments, reason = "each is another part of the world")]
+pub async fn run<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller>(
+    options: Options,
+    cluster: C,
+    surgeon: S,
+    eyes: E,
+    nodes: N,
+    teller: T,
+    metrics: Metrics,
+    mut relays: mpsc::Receiver<RelayNews>,
+    mut triggers: mpsc::Receiver<Trigger>,
+) {
+    let mut ward = Ward {
+        triage: Triage::new(options.policy.clone()),
+        cluster: Arc::new(cluster),
+        surgeon: Arc::new(surgeon),
+        eyes: Arc::new(eyes),
+        nodes,
+        teller: Arc::new(teller),
+        options,
+        metrics,
+        clock: Clock { base: Timestamp::now(), since: Instant::now() },
+        relays: HashMap::new(),
+        generations: HashMap::new(),
+        pvs: HashMap::new(),
+        restarted: BTreeSet::new(),
+        survey_at: None,
+        surveying: false,
+        wishes: Wishes::default(),
+        tasks: JoinSet::new(),
+        tickets: HashMap::new(),
+        telling: Arc::new(Semaphore::new(TELLING)),
+    };
+    let mut waiting = Vec::new();
+    loop {
+        ward.round();
+        let nap = ward.nap();
+        tokio::select! {
+            news = relays.recv() => match news {
+                Some(news) => ward.relay(news),
+                None => return,
+            },
+            // Together: each round looks at all cases.
+            count = triggers.recv_many(&mut waiting, TOGETHER) => {
+                if count == 0 {
+                    return;
+                }
+                waiting.drain(..).for_each(|trigger| ward.trigger(trigger));
+            }
+            Some(done) = ward.tasks.join_next_with_id() => match done {
+                Ok((id, done)) => {
+                    ward.tickets.remove(&id);
+                    ward.done(done);
+                }
+                Err(error) => ward.broken(&error),
+            },
+            () = sleep_until(nap) => {}
+        }
+    }
+}
+
+/// Time that moves with the runtime's, so that tests can move it.
+struct Clock {
+    base: Timestamp,
+    since: Instant,
+}
+
+impl Clock {
+    fn now(&self) -> Timestamp {
+        let elapsed = SignedDuration::try_from(self.since.elapsed()).unwrap_or(SignedDuration::MAX);
+        self.base.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
+    }
+}
+
+/// What a task brings back.
+enum Done {
+    Examined {
+        ticket: Ticket,
+        seen: Result<(Details, Vec<ObjectRef>, Again), String>,
+    },
+    Healed {
+        ticket: Ticket,
+        about: Vec<ObjectRef>,
+        outcome: Outcome,
+        took: Duration,
+    },
+    Surveyed {
+        wanted: Vec<(Arc<str>, Arc<str>)>,
+        found: Result<Vec<Found>, String>,
+    },
+    Located {
+        found: Result<Vec<Found>, String>,
+        dry_run: bool,
+        answer: oneshot::Sender<Vec<(Place, Answer)>>,
+    },
+    Previewed {
+        wish: u64,
+        place: Place,
+        details: Result<Details, String>,
+    },
+    Told,
+}
+
+struct Ward<C, S, E, N, T> {
+    triage: Triage,
+    cluster: Arc<C>,
+    surgeon: Arc<S>,
+    eyes: Arc<E>,
+    nodes: N,
+    teller: Arc<T>,
+    options: Options,
+    metrics: Metrics,
+    clock: Clock,
+    relays: HashMap<(Arc<str>, Arc<str>), Relayed>,
+    /// Of each driver on each node, which of its lives was seen last.
+    generations: HashMap<(Arc<str>, Arc<str>), Box<str>>,
+    /// The PersistentVolume of each place that anything is known of.
+    pvs: HashMap<Place, Box<str>>,
+    /// Drivers and nodes whose volumes are to be looked up and checked.
+    restarted: BTreeSet<(Arc<str>, Arc<str>)>,
+    survey_at: Option<Instant>,
+    surveying: bool,
+    wishes: Wishes,
+    tasks: JoinSet<Done>,
+    /// Of tasks that hold one.
+    tickets: HashMap<Id, Ticket>,
+    telling: Arc<Semaphore>,
+}
+
+/// What the triage sees of the world.
+struct View<'a, E, N> {
+    eyes: &'a E,
+    nodes: &'a N,
+    relays: &'a HashMap<(Arc<str>, Arc<str>), Relayed>,
+}
+
+impl<E: Eyes, N: Nodes> World for View<'_, E, N> {
+    fn node(&self, node: &str) -> NodeState {
+        self.nodes.state(node)
+    }
+
+    fn has_relay(&self, driver: &Arc<str>, node: &Arc<str>) -> bool {
+        self.relays.contains_key(&(driver.clone(), node.clone()))
+    }
+
+    fn in_use(&self, driver: Option<&str>) -> Option<usize> {
+        self.eyes.in_use(driver)
+    }
+}
+
+impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
+    /// Does everything that is due now.
+    fn round(&mut self) {
+        let now = self.clock.now();
+        if self.survey_at.is_some_and(|at| at <= Instant::now()) && !self.surveying {
+            self.survey();
+        }
+        let view = View { eyes: &*self.eyes, nodes: &self.nodes, relays: &self.relays };
+        let steps = self.triage.steps(now, &view);
+        let stuck = self.wishes.stuck(&self.triage, now, &view);
+        for step in steps {
+            match step {
+                Step::Examine(ticket) => self.examine(ticket),
+                Step::Skip(told) => self.skip(told),
+                Step::Braked(brake) => self.tell_all(News::Braked(brake)),
+                Step::Released(brake) => self.tell_all(News::Released(brake)),
+            }
+        }
+        for (place, refusal) in stuck {
+            self.triage.withdraw_person(&place);
+            self.wishes.answer(&place, &Answer::Refused(refusal.to_string()));
+        }
+        self.wishes.expire();
+        if self.pvs.len() > 2 * self.triage.known() + 1024 {
+            let triage = &self.triage;
+            self.pvs.retain(|place, _| triage.knows(place));
+        }
+        let brakes = self.triage.brakes().count();
+        self.metrics.stand(self.triage.in_flight(), self.triage.open(), brakes, self.relays.len());
+    }
+
+    fn nap(&self) -> Instant {
+        let (now, at) = (Instant::now(), self.clock.now());
+        let due = self
+            .triage
+            .next_due(at)
+            .map_or(LONGEST_NAP, |due| Duration::try_from(due.duration_since(at)).unwrap_or_default());
+        let at = now + due.clamp(SHORTEST_NAP, LONGEST_NAP);
+        self.survey_at.filter(|_| !self.surveying).map_or(at, |survey| survey.min(at))
+    }
+
+    fn relay(&mut self, news: RelayNews) {
+        match news {
+            RelayNews::Came(relay) => {
+                let key = (relay.driver.clone(), relay.node.clone());
+                let generation = relay.generation.clone();
+                self.relays.insert(key.clone(), relay);
+                // Somebody deleted the registration and it came back: nothing has restarted.
+                if self.generations.insert(key.clone(), generation.clone()) == Some(generation) {
+                    return;
+                }
+                self.triage.driver_changed(&key.0, &key.1);
+                self.restarted.insert(key);
+                self.survey_at.get_or_insert(Instant::now() + self.options.gather);
+            }
+            RelayNews::Went(relay) => {
+                let key = (relay.driver.clone(), relay.node.clone());
+                // Another registration may serve the same driver there by now.
+                if self.relays.get(&key) == Some(&relay) {
+                    self.relays.remove(&key);
+                    self.restarted.remove(&key);
+                    if self.generations.len() > MOST_REMEMBERED {
+                        let relays = &self.relays;
+                        self.generations.retain(|key, _| relays.contains_key(key));
+                    }
+                }
+            }
+        }
+    }
+
+    fn trigger(&mut self, trigger: Trigger) {
+        let now = self.clock.now();
+        match trigger {
+            Trigger::Ill { place, pv, reason, since } => {
+                if self.triage.complain(now, &place, reason, since) {
+                    self.pvs.insert(place, pv);
+                }
+            }
+            Trigger::Cleared { place } => self.triage.cleared(now, &place),
+            Trigger::Gone { place } => {
+                self.triage.forget(&place);
+                if !self.triage.knows(&place) {
+                    self.pvs.remove(&place);
+                }
+            }
+            Trigger::Person { namespace, claim, dry_run, answer } => {
+                let cluster = self.cluster.clone();
+                self.tasks.spawn(async move {
+                    let found = cluster.places_of(&namespace, &claim).await;
+                    Done::Located { found, dry_run, answer }
+                });
+            }
+        }
+    }
+
+    fn survey(&mut self) {
+        self.survey_at = None;
+        self.surveying = true;
+        let wanted: Vec<_> = std::mem::take(&mut self.restarted).into_iter().collect();
+        let cluster = self.cluster.clone();
+        self.tasks.spawn(async move {
+            let found = cluster.in_use_on(&wanted).await;
+            Done::Surveyed { wanted, found }
+        });
+    }
+
+    /// Looks once more, with the ticket in hand.
+    fn examine(&mut self, ticket: Ticket) {
+        let (cluster, eyes) = (self.cluster.clone(), self.eyes.clone());
+        let pv = self.pvs.get(&ticket.place).cloned().unwrap_or_default();
+        let held = ticket.clone();
+        let task = self.tasks.spawn(async move {
+            let look = async {
+                let details = cluster.details(&ticket.place, &pv).await?;
+                let about = match &details.claim {
+                    Some(claim) if ticket.ask_again || ticket.by_person => {
+                        audience(&*cluster, &ticket.place, claim).await
+                    }
+                    Some(claim) => vec![claim.clone()],
+                    None => Vec::new(),
+                };
+                // Last, so that it is as fresh as can be.
+                let again = if ticket.ask_again { eyes.again(&ticket.place).await } else { Again::NotAsked };
+                Ok((details, about, again))
+            };
+            let seen = timeout(LOOK, look).await.unwrap_or_else(|_| Err("looking took too long".to_owned()));
+            Done::Examined { ticket, seen }
+        });
+        self.tickets.insert(task.id(), held);
+    }
+
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::Examined { ticket, seen } => self.examined(ticket, seen),
+            Done::Healed { ticket, about, outcome, took } => self.healed(&ticket, about, outcome, took),
+            Done::Surveyed { wanted, found } => self.surveyed(wanted, found),
+            Done::Located { found, dry_run, answer } => self.located(found, dry_run, answer),
+            Done::Previewed { wish, place, details } => {
+                let view = View { eyes: &*self.eyes, nodes: &self.nodes, relays: &self.relays };
+                let answer = match details {
+                    Ok(details) => {
+                        let exam = details.exam(&self.options.rules, Again::NotAsked);
+                        match self.triage.preview(self.clock.now(), &place, &exam, &view) {
+                            Ok(()) => Answer::WouldMend,
+                            Err(refusal) => Answer::Refused(refusal.to_string()),
+                        }
+                    }
+                    Err(why) => Answer::Failed(why),
+                };
+                self.wishes.answer_one(wish, &place, answer);
+            }
+            Done::Told => {}
+        }
+    }
+
+    fn examined(&mut self, ticket: Ticket, seen: Result<(Details, Vec<ObjectRef>, Again), String>) {
+        let now = self.clock.now();
+        let (details, about, again) = match seen {
+            Ok(seen) => seen,
+            Err(why) => {
+                tracing::warn!("{} is not acted on: {why}", ticket.place);
+                self.metrics.skip(&ticket.place.driver, "not_seen");
+                self.triage.abandon(now, &ticket);
+                return;
+            }
+        };
+        if !self.eyes.may_act() {
+            self.metrics.skip(&ticket.place.driver, Refusal::NotLeading.label());
+            self.triage.abandon(now, &ticket);
+            return;
+        }
+        let view = View { eyes: &*self.eyes, nodes: &self.nodes, relays: &self.relays };
+        let exam = details.exam(&self.options.rules, again);
+        match self.triage.examined(now, &ticket, &exam, &view) {
+            Verdict::Act => self.act(ticket, about),
+            Verdict::Well => tracing::info!("{} is well again by itself", ticket.place),
+            Verdict::Skip { refusal, tell } => {
+                self.metrics.skip(&ticket.place.driver, refusal.label());
+                if ticket.by_person {
+                    self.wishes.answer(&ticket.place, &Answer::Refused(refusal.to_string()));
+                }
+                let skipped = News::Skipped(refusal);
+                if tell {
+                    self.tell(&ticket, about, skipped);
+                }
+            }
+        }
+    }
+
+    fn act(&mut self, ticket: Ticket, about: Vec<ObjectRef>) {
+        let key = (ticket.place.driver.clone(), ticket.place.node.clone());
+        let (Some(relay), Some(pv)) = (self.relays.get(&key).cloned(), self.pvs.get(&ticket.place).cloned())
+        else {
+            self.triage.abandon(self.clock.now(), &ticket);
+            return;
+        };
+        self.tell(&ticket, about.clone(), News::Started { nth: ticket.nth });
+        let (surgeon, cluster) = (self.surgeon.clone(), self.cluster.clone());
+        let deadline = self.options.deadline;
+        let held = ticket.clone();
+        let task = self.tasks.spawn(async move {
+            let began = Instant::now();
+            let outcome = surgeon.heal(&relay, &pv, &ticket, deadline).await;
+            let took = began.elapsed();
+            let about = match &about[..] {
+                // Merely checked, and something is wrong: now the pods matter.
+                [claim] if !outcome.is_well() => audience(&*cluster, &ticket.place, claim).await,
+                _ => about,
+            };
+            Done::Healed { ticket, about, outcome, took }
+        });
+        self.tickets.insert(task.id(), held);
+    }
+
+    /// A task cannot be cancelled, so it panicked: a mistake of ours, which must not keep a volume from ever being
+    /// mended. What became of it nobody knows.
+    fn broken(&mut self, error: &JoinError) {
+        tracing::error!(%error, "a part of the healer ended in a panic");
+        if let Some(ticket) = self.tickets.remove(&error.id()) {
+            let why = "the healer failed in the middle of it".to_owned();
+            self.healed(&ticket, Vec::new(), Outcome::Lost { why }, Duration::ZERO);
+        } else {
+            self.surveying = false;
+        }
+    }
+
+    fn healed(&mut self, ticket: &Ticket, about: Vec<ObjectRef>, outcome: Outcome, took: Duration) {
+        let after = self.triage.done(self.clock.now(), ticket, &outcome);
+        self.metrics.healed(&ticket.place.driver, outcome.label(), took);
+        let (message, asked) = match &outcome {
+            Outcome::Well { message } => (message.clone(), true),
+            Outcome::StillIll { message } => (format!("still ill: {message}"), true),
+            Outcome::Failed { kind, message, secret: _ } => {
+                (format!("{}: {message}", kind.code_name()), true)
+            }
+            Outcome::SecretUnchanged => {
+                let why = "the driver was not asked: the secret that it did not accept has not changed";
+                (why.to_owned(), false)
+            }
+            Outcome::NotReached { why } => (format!("the driver was not asked: {why}"), false),
+            Outcome::Lost { why } => (format!("nobody knows what became of it: {why}"), true),
+        };
+        let answer = match outcome {
+            Outcome::Well { message } => Answer::Mended(message),
+            Outcome::StillIll { message } => Answer::StillIll(message),
+            _ => Answer::Failed(message.clone()),
+        };
+        let news = match answer {
+            Answer::Mended(_) => News::Succeeded { message, took },
+            _ => News::Failed { message, after, took, asked },
+        };
+        self.tell(ticket, about, news);
+        if ticket.by_person {
+            self.wishes.answer(&ticket.place, &answer);
+        }
+    }
+
+    fn surveyed(&mut self, wanted: Vec<(Arc<str>, Arc<str>)>, found: Result<Vec<Found>, String>) {
+        self.surveying = false;
+        match found {
+            Ok(found) => {
+                tracing::info!(
+                    nodes = wanted.len(),
+                    volumes = found.len(),
+                    "volumes of restarted drivers are checked"
+                );
+                let now = self.clock.now();
+                for Found { place, pv } in found {
+                    if self.triage.check(now, &place) {
+                        self.pvs.insert(place, pv);
+                    }
+                }
+            }
+            Err(why) => {
+                tracing::warn!("the volumes of restarted drivers are not known: {why}");
+                let still = wanted.into_iter().filter(|key| self.relays.contains_key(key));
+                self.restarted.extend(still);
+                self.survey_at = Some(Instant::now() + SURVEY_PAUSE);
+            }
+        }
+        if self.survey_at.is_none() && !self.restarted.is_empty() {
+            self.survey_at = Some(Instant::now() + self.options.gather);
+        }
+    }
+
+    fn located(
+        &mut self,
+        found: Result<Vec<Found>, String>,
+        dry_run: bool,
+        answer: oneshot::Sender<Vec<(Place, Answer)>>,
+    ) {
+        let found = match found {
+            Ok(found) => found,
+            Err(why) => {
+                let nowhere = Place::new("", "", "");
+                // Who asked may have gone.
+                let _ = answer.send(vec![(nowhere, Answer::Failed(why))]);
+                return;
+            }
+        };
+        let places = found.iter().map(|found| found.place.clone());
+        let wish = self.wishes.add(places, answer, self.options.deadline + LOOK);
+        for Found { place, pv } in found {
+            if dry_run {
+                let cluster = self.cluster.clone();
+                self.tasks.spawn(async move {
+                    let details = cluster.details(&place, &pv).await;
+                    Done::Previewed { wish, place, details }
+                });
+            } else if self.triage.person(self.clock.now(), &place) {
+                self.pvs.insert(place, pv);
+            } else {
+                self.wishes.answer(&place, &Answer::Refused(Refusal::Crowded.to_string()));
+            }
+        }
+    }
+
+    /// Told without a ticket: whom it concerns has to be found out first, and whether they want to hear it.
+    fn skip(&mut self, told: Told) {
+        let Told { place, refusal, complaint } = told;
+        self.metrics.skip(&place.driver, refusal.label());
+        let (cluster, teller, rules) =
+            (self.cluster.clone(), self.teller.clone(), self.options.rules.clone());
+        let (pv, at) = (self.pvs.get(&place).cloned().unwrap_or_default(), self.clock.now());
+        let telling = self.telling.clone();
+        self.tasks.spawn(async move {
+            let _turn = telling.acquire().await;
+            let mut about = Vec::new();
+            if let Ok(details) = cluster.details(&place, &pv).await {
+                if details.ruling(&rules).mode == Mode::Off || details.filtered.is_some() {
+                    return Done::Told;
+                }
+                if let Some(claim) = &details.claim {
+                    about = audience(&*cluster, &place, claim).await;
+                }
+            }
+            let news = News::Skipped(refusal);
+            let record = Record { at, place: Some(place), pv, about, complaint, by_person: false, news };
+            record.log();
+            teller.tell(&record);
+            Done::Told
+        });
+    }
+
+    fn tell(&self, ticket: &Ticket, about: Vec<ObjectRef>, news: News) {
+        let record = Record {
+            at: self.clock.now(),
+            place: Some(ticket.place.clone()),
+            pv: self.pvs.get(&ticket.place).cloned().unwrap_or_default(),
+            about,
+            complaint: ticket.complaint.clone(),
+            by_person: ticket.by_person,
+            news,
+        };
+        record.log();
+        self.teller.tell(&record);
+    }
+
+    fn tell_all(&self, news: News) {
+        let at = self.clock.now();
+        let (pv, about) = (Box::default(), Vec::new());
+        let record = Record { at, place: None, pv, about, complaint: None, by_person: false, news };
+        record.log();
+        self.teller.tell(&record);
+    }
+}
+
+/// The claim, and the pods that use it on the node.
+async fn audience(cluster: &impl Cluster, place: &Place, claim: &ObjectRef) -> Vec<ObjectRef> {
+    let mut about = vec![claim.clone()];
+    about.extend(cluster.users(&place.node, claim).await);
+    about
+}

@@ -1,0 +1,337 @@
+//! The loop with a clock that jumps: what is asked of the driver, and when.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use volmedic_api::Kind as ObjectKind;
+use volmedic_csi::Kind;
+use volmedic_health::WellKnown;
+
+use super::*;
+use crate::healer::Handle;
+use crate::mode::Rules;
+use crate::policy::Policy;
+use crate::triage::Approval;
+
+/// The whole world of a test.
+#[derive(Clone)]
+struct World {
+    outcome: Arc<dyn Fn(&Ticket) -> Outcome + Send + Sync>,
+    takes: Duration,
+    attached: usize,
+    in_use: usize,
+    leads: Arc<AtomicBool>,
+    began: Instant,
+    heals: Arc<Mutex<Vec<(u64, String)>>>,
+    surveys: Arc<AtomicUsize>,
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+    told: Arc<Mutex<Vec<Record>>>,
+}
+
+impl World {
+    fn new(outcome: impl Fn(&Ticket) -> Outcome + Send + Sync + 'static) -> Self {
+        Self {
+            outcome: Arc::new(outcome),
+            takes: Duration::ZERO,
+            attached: 0,
+            in_use: 1000,
+            leads: Arc::new(AtomicBool::new(true)),
+            began: Instant::now(),
+            heals: Arc::default(),
+            surveys: Arc::default(),
+            now: Arc::default(),
+            most: Arc::default(),
+            told: Arc::default(),
+        }
+    }
+
+    fn seconds(&self) -> Vec<u64> {
+        self.heals.lock().unwrap().iter().map(|(at, _)| *at).collect()
+    }
+
+    fn reasons(&self) -> Vec<&'static str> {
+        self.told.lock().unwrap().iter().map(|record| record.news.reason()).collect()
+    }
+}
+
+impl Cluster for World {
+    async fn details(&self, _: &Place, _: &str) -> Result<Details, String> {
+        Ok(Details {
+            version: "1".into(),
+            bound: Ok(()),
+            filtered: None,
+            claim: Some(ObjectRef::new(ObjectKind::PersistentVolumeClaim, "ns", "claim", "uid")),
+            class: None,
+            mode: None,
+            approval: Approval::None,
+        })
+    }
+
+    async fn in_use_on(&self, wanted: &[(Arc<str>, Arc<str>)]) -> Result<Vec<Found>, String> {
+        if self.surveys.fetch_add(1, Ordering::Relaxed) == 0 && self.attached == usize::MAX {
+            return Err("the API server is away".into());
+        }
+        let volumes = |(driver, node): &(Arc<str>, Arc<str>)| {
+            let (driver, node) = (driver.clone(), node.clone());
+            let count = if self.attached == usize::MAX { 1 } else { self.attached };
+            (0..count).map(move |number| Found {
+                place: Place::new(driver.clone(), format!("{node}-{number}"), node.clone()),
+                pv: "pv".into(),
+            })
+        };
+        Ok(wanted.iter().flat_map(volumes).collect())
+    }
+
+    async fn places_of(&self, _: &str, _: &str) -> Result<Vec<Found>, String> {
+        Ok(vec![Found { place: place("v"), pv: "pv".into() }])
+    }
+
+    async fn users(&self, _: &str, _: &ObjectRef) -> Vec<ObjectRef> {
+        Vec::new()
+    }
+}
+
+impl Surgeon for World {
+    async fn heal(&self, _: &Relayed, _: &str, ticket: &Ticket, _: Duration) -> Outcome {
+        let at = self.began.elapsed().as_secs();
+        self.heals.lock().unwrap().push((at, ticket.place.handle.to_string()));
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(now, Ordering::Relaxed);
+        tokio::time::sleep(self.takes).await;
+        self.now.fetch_sub(1, Ordering::Relaxed);
+        (self.outcome)(ticket)
+    }
+}
+
+impl Eyes for World {
+    async fn again(&self, _: &Place) -> Again {
+        Again::StillIll
+    }
+
+    fn in_use(&self, _: Option<&str>) -> Option<usize> {
+        Some(self.in_use)
+    }
+
+    fn may_act(&self) -> bool {
+        self.leads.load(Ordering::Relaxed)
+    }
+}
+
+impl Nodes for World {
+    fn state(&self, _: &str) -> NodeState {
+        NodeState::Up
+    }
+}
+
+impl Teller for World {
+    fn tell(&self, record: &Record) {
+        self.told.lock().unwrap().push(record.clone());
+    }
+}
+
+fn place(handle: &str) -> Place {
+    Place::new("d.example", handle, "n0")
+}
+
+fn relay(node: usize, generation: &str) -> Relayed {
+    Relayed {
+        driver: "d.example".into(),
+        node: format!("n{node}").into(),
+        namespace: "stor".into(),
+        address: "10.0.0.1:9070".parse().unwrap(),
+        generation: generation.into(),
+    }
+}
+
+struct Running {
+    handle: Handle,
+    relays: mpsc::Sender<RelayNews>,
+    _task: tokio::task::JoinHandle<()>,
+}
+
+impl Running {
+    fn start(world: &World) -> Self {
+        let options = Options {
+            rules: Rules { default: Mode::Auto, ..Rules::default() },
+            policy: Policy::default(),
+            ..Options::default()
+        };
+        let (handle, triggers) = Handle::new();
+        let (relays, news) = mpsc::channel(2048);
+        let w = || world.clone();
+        let task = tokio::spawn(run(options, w(), w(), w(), w(), w(), Metrics::default(), news, triggers));
+        Self { handle, relays, _task: task }
+    }
+
+    async fn came(&self, node: usize, generation: &str) {
+        self.relays.send(RelayNews::Came(relay(node, generation))).await.unwrap();
+    }
+
+    fn ill(&self, handle: &str) {
+        let reason = WellKnown::MounterDead.into();
+        let since = Timestamp::now();
+        assert!(self.handle.tell(Trigger::Ill { place: place(handle), pv: "pv".into(), reason, since }));
+    }
+}
+
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+fn failed(kind: Kind) -> Outcome {
+    Outcome::Failed { kind, message: "because".into(), secret: None }
+}
+
+/// Within a second or so: the loop rests a moment between two rounds.
+#[track_caller]
+fn about(seen: &[u64], expected: &[u64]) {
+    let near = seen.len() == expected.len() && seen.iter().zip(expected).all(|(a, b)| a.abs_diff(*b) <= 2);
+    assert!(near, "{seen:?} instead of {expected:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_row_of_the_error_table_as_the_driver_sees_it() {
+    for (kind, expected) in [
+        (Kind::InvalidArgument, &[10_u64][..]),
+        (Kind::NotFound, &[10, 40, 100, 220, 460]),
+        (Kind::Aborted, &[10, 70, 190, 430, 910]),
+        (Kind::Unimplemented, &[10]),
+        (Kind::Unauthenticated, &[10, 40, 100, 220, 460]),
+        (Kind::Unknown, &[10]),
+    ] {
+        let world = World::new(move |_| failed(kind));
+        let running = Running::start(&world);
+        running.came(0, "1").await;
+        running.ill("v");
+        pass(3 * 3600).await;
+        about(&world.seconds(), expected);
+        let reasons = world.reasons();
+        assert_eq!(reasons.iter().filter(|reason| **reason == "HealingStarted").count(), expected.len());
+        assert_eq!(
+            reasons.iter().filter(|reason| **reason == "HealingSkipped").count(),
+            1,
+            "{kind:?} {reasons:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fifty_at_once_pull_the_brake_and_nobody_is_touched() {
+    let mut world = World::new(|_| Outcome::Well { message: String::new() });
+    world.in_use = 60;
+    let running = Running::start(&world);
+    running.came(0, "1").await;
+    for volume in 0..50 {
+        running.ill(&format!("v{volume}"));
+    }
+    pass(3600).await;
+    assert!(world.seconds().is_empty());
+    let reasons = world.reasons();
+    assert_eq!(reasons.iter().filter(|reason| **reason == "HealingBraked").count(), 2, "driver and cluster");
+    assert_eq!(reasons.iter().filter(|reason| **reason == "HealingSkipped").count(), 50);
+    // All but one recover, and that one is mended.
+    for volume in 1..50 {
+        running.handle.tell(Trigger::Cleared { place: place(&format!("v{volume}")) });
+    }
+    pass(60).await;
+    let heals = world.heals.lock().unwrap().clone();
+    assert!(!heals.is_empty() && heals.iter().all(|(_, handle)| handle == "v0"), "{heals:?}");
+    assert!(world.reasons().contains(&"HealingReleased"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_node_plugins_restart_at_once_and_the_budget_holds() {
+    let mut world = World::new(|_| Outcome::Well { message: String::new() });
+    (world.attached, world.takes) = (10, Duration::from_millis(300));
+    let running = Running::start(&world);
+    for node in 0..100 {
+        running.came(node, "1").await;
+    }
+    pass(600).await;
+    let heals = world.heals.lock().unwrap().clone();
+    let once: BTreeMap<_, usize> = heals.iter().fold(BTreeMap::new(), |mut count, (_, handle)| {
+        *count.entry(handle.clone()).or_default() += 1;
+        count
+    });
+    assert_eq!((once.len(), once.values().max()), (1000, Some(&1)), "each once");
+    assert_eq!(world.most.load(Ordering::Relaxed), Policy::default().cluster_budget);
+    assert!(world.surveys.load(Ordering::Relaxed) <= 2, "looked up together");
+    assert!(world.told.lock().unwrap().iter().all(|record| !record.is_event()), "nobody was bothered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_life_of_a_driver_is_checked_once_and_the_next_one_again() {
+    let mut world = World::new(|_| Outcome::Well { message: String::new() });
+    world.attached = 1;
+    let running = Running::start(&world);
+    running.came(0, "1").await;
+    pass(10).await;
+    running.relays.send(RelayNews::Went(relay(0, "1"))).await.unwrap();
+    running.came(0, "1").await;
+    pass(60).await;
+    assert_eq!(world.seconds().len(), 1);
+    running.came(0, "2").await;
+    pass(60).await;
+    assert_eq!(world.seconds().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_survey_that_failed_is_made_again() {
+    let mut world = World::new(|_| Outcome::Well { message: String::new() });
+    world.attached = usize::MAX;
+    let running = Running::start(&world);
+    running.came(0, "1").await;
+    pass(60).await;
+    assert_eq!((world.surveys.load(Ordering::Relaxed), world.seconds().len()), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_ours_costs_a_try_and_not_the_volume() {
+    let world = World::new(|ticket| match ticket.nth {
+        1 => panic!("a mistake of ours, made on purpose"),
+        _ => Outcome::Well { message: String::new() },
+    });
+    let running = Running::start(&world);
+    running.came(0, "1").await;
+    running.ill("v");
+    pass(100).await;
+    about(&world.seconds(), &[10, 70]);
+    assert_eq!(
+        world.reasons()[..4],
+        ["HealingStarted", "HealingFailed", "HealingStarted", "HealingSucceeded"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_lead_any_more_does_nothing() {
+    let world = World::new(|_| Outcome::Well { message: String::new() });
+    world.leads.store(false, Ordering::Relaxed);
+    let running = Running::start(&world);
+    running.came(0, "1").await;
+    running.ill("v");
+    pass(600).await;
+    assert!(world.seconds().is_empty());
+    world.leads.store(true, Ordering::Relaxed);
+    pass(60).await;
+    assert!(!world.seconds().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_person_without_a_relay_is_told_so_at_once() {
+    let world = World::new(|_| Outcome::Well { message: "done".into() });
+    let running = Running::start(&world);
+    let answer = running.handle.person("ns", "claim", false).await.unwrap();
+    assert!(
+        matches!(&answer[..], [(_, Answer::Refused(why))] if why.contains("no trusted relay")),
+        "{answer:?}"
+    );
+    running.came(0, "1").await;
+    let answer = running.handle.person("ns", "claim", true).await.unwrap();
+    assert_eq!(answer, [(place("v"), Answer::WouldMend)]);
+    assert!(world.seconds().is_empty());
+    let answer = running.handle.person("ns", "claim", false).await.unwrap();
+    assert_eq!(answer, [(place("v"), Answer::Mended("done".into()))]);
+    assert_eq!(world.seconds().len(), 1);
+}

@@ -1,0 +1,168 @@
+//! Which volumes of a driver are in use on a node: by attachment, and where a driver attaches nothing, by pods.
+//!
+//! Many nodes are looked up together, so that all node plugins restarting at once cost one list and not one per node.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
+use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use kube::Api;
+use kube::api::ListParams;
+use serde::de::DeserializeOwned;
+use volmedic_api::{Arrived, slim};
+
+use super::cluster::{KubeCluster, PAGE, ask};
+use super::ports::Found;
+use crate::place::Place;
+
+/// Up to so many volumes are read one by one; beyond, the whole list is cheaper.
+const ONE_BY_ONE: usize = 200;
+const AT_ONCE: usize = 8;
+/// More pages than any cluster has.
+const MOST_PAGES: usize = 2000;
+
+pub(super) async fn in_use_on(
+    cluster: &KubeCluster,
+    wanted: &[(Arc<str>, Arc<str>)],
+) -> Result<Vec<Found>, String> {
+    let wanted: HashSet<(&str, &str)> = wanted.iter().map(|(driver, node)| (&**driver, &**node)).collect();
+    let mut used: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let attachments = Api::<VolumeAttachment>::all(cluster.client.clone());
+    let params = ListParams::default().limit(PAGE);
+    for attachment in all(&attachments, &params, "volume attachments").await? {
+        let VolumeAttachment { spec, status, .. } = attachment;
+        let attached = status.is_some_and(|status| status.attached);
+        if attached
+            && wanted.contains(&(spec.attacher.as_str(), spec.node_name.as_str()))
+            && let Some(pv) = spec.source.persistent_volume_name
+        {
+            used.entry(pv).or_default().insert(spec.node_name);
+        }
+    }
+    for (driver, node) in &wanted {
+        if !attaches(cluster, driver).await? {
+            by_pods(cluster, node, &mut used).await?;
+        }
+    }
+    let volumes = read(cluster, &used).await?;
+    let mut found = Vec::new();
+    for (pv, driver, handle) in volumes {
+        for node in used.get(&pv).into_iter().flatten() {
+            // A node's pods use volumes of other drivers, too.
+            if wanted.contains(&(driver.as_str(), node.as_str())) {
+                let place = Place::new(driver.as_str(), handle.as_str(), node.as_str());
+                found.push(Found { place, pv: pv.as_str().into() });
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A driver that does not say otherwise is attached.
+async fn attaches(cluster: &KubeCluster, driver: &str) -> Result<bool, String> {
+    let drivers = Api::<CSIDriver>::all(cluster.client.clone());
+    let found = ask(&format!("the CSIDriver {driver}"), drivers.get_opt(driver)).await?;
+    Ok(found.and_then(|driver| driver.spec.attach_required).unwrap_or(true))
+}
+
+async fn by_pods(
+    cluster: &KubeCluster,
+    node: &str,
+    used: &mut BTreeMap<String, BTreeSet<String>>,
+) -> Result<(), String> {
+    let pods = Api::<Pod>::all(cluster.client.clone());
+    let params = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PAGE);
+    let mut claims = BTreeSet::new();
+    for pod in all(&pods, &params, "pods").await?.iter().filter(|pod| in_use(pod)) {
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        claims.extend(claims_of(pod).map(|claim| (namespace.clone(), claim)));
+    }
+    let reads = stream::iter(claims.into_iter().map(|(namespace, claim)| async move {
+        let what = format!("the claim {namespace}/{claim}");
+        let found = ask(&what, cluster.claims(&namespace).get_opt(&claim)).await?;
+        Ok::<_, String>(found.and_then(|claim| claim.spec?.volume_name))
+    }));
+    let mut reads = reads.buffer_unordered(AT_ONCE);
+    while let Some(pv) = reads.next().await {
+        if let Some(pv) = pv? {
+            used.entry(pv).or_default().insert(node.to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// Of the volumes that are bound: name, driver, handle.
+async fn read(
+    cluster: &KubeCluster,
+    used: &BTreeMap<String, BTreeSet<String>>,
+) -> Result<Vec<(String, String, String)>, String> {
+    if used.len() > ONE_BY_ONE {
+        let volumes = Api::<Arrived<slim::PersistentVolume>>::all(cluster.client.clone());
+        let listed = all(&volumes, &ListParams::default().limit(PAGE), "PersistentVolumes").await?;
+        let wanted = listed.into_iter().filter(|volume| used.contains_key(volume.name()));
+        let named = wanted.filter_map(|volume| {
+            let name = volume.name().to_owned();
+            let body = volume.body.ok()?;
+            let csi = body.spec.csi.filter(|_| body.status.phase == "Bound")?;
+            Some((name, csi.driver, csi.volume_handle))
+        });
+        return Ok(named.collect());
+    }
+    let names: Vec<String> = used.keys().cloned().collect();
+    let reads = stream::iter(names.into_iter().map(|pv| async move {
+        let found = ask(&format!("the PersistentVolume {pv}"), cluster.volumes().get_opt(&pv)).await?;
+        Ok::<_, String>(found.and_then(|volume| bound(&pv, volume)))
+    }));
+    let mut reads = reads.buffer_unordered(AT_ONCE);
+    let mut volumes = Vec::new();
+    while let Some(volume) = reads.next().await {
+        volumes.extend(volume?);
+    }
+    Ok(volumes)
+}
+
+fn bound(pv: &str, volume: PersistentVolume) -> Option<(String, String, String)> {
+    let phase = volume.status.and_then(|status| status.phase);
+    let csi = volume.spec?.csi.filter(|_| phase.as_deref() == Some("Bound"))?;
+    Some((pv.to_owned(), csi.driver, csi.volume_handle))
+}
+
+/// A pod that may use its volumes.
+pub(super) fn in_use(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+    let scheduled = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    scheduled && !matches!(phase, "Succeeded" | "Failed")
+}
+
+/// The claims of a pod, those that were made for it included.
+pub(super) fn claims_of(pod: &Pod) -> impl Iterator<Item = String> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+    volumes.iter().filter_map(move |volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(claim), _) => Some(claim.claim_name.clone()),
+        (None, Some(_)) => Some(format!("{name}-{}", volume.name)),
+        (None, None) => None,
+    })
+}
+
+/// All pages of a list.
+pub(super) async fn all<K>(api: &Api<K>, params: &ListParams, what: &str) -> Result<Vec<K>, String>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let mut params = params.clone();
+    let mut items = Vec::new();
+    for _ in 0..MOST_PAGES {
+        let page = ask(&format!("the list of {what}"), api.list(&params)).await?;
+        items.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params.continue_token = Some(token),
+            None => return Ok(items),
+        }
+    }
+    Err(format!("the list of {what} has no end"))
+}

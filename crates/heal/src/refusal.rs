@@ -1,0 +1,208 @@
+//! Why nothing is done, or not yet. Each is a sentence; the same one reaches the event, the log and `volmedic heal`.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use crate::mode::Source;
+
+/// What the cluster says of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeState {
+    Up,
+    Down,
+    /// Closed for maintenance: whatever looks broken there may be somebody's work.
+    Cordoned,
+    /// Nothing is known of it.
+    Unknown,
+}
+
+/// Why nothing is done, or not yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    Off {
+        by: Source,
+    },
+    Observe {
+        by: Source,
+    },
+    AwaitingApproval {
+        by: Source,
+    },
+    /// It has not lasted long enough.
+    Debounce {
+        until: Timestamp,
+    },
+    /// It was tried, and the pause after that is not over.
+    Pause {
+        until: Timestamp,
+        tries: u32,
+    },
+    GaveUp {
+        tries: u32,
+    },
+    NotImplemented,
+    NeedsChange {
+        why: Box<str>,
+    },
+    NeedsPerson {
+        why: Box<str>,
+    },
+    NodeBudget {
+        limit: usize,
+    },
+    ClusterBudget {
+        limit: usize,
+    },
+    Brake {
+        scope: Option<Box<str>>,
+        ill: usize,
+        of: usize,
+    },
+    Node(NodeState),
+    InFlight,
+    NoRelay,
+    NotBound {
+        why: Box<str>,
+    },
+    /// Right before acting it could not be seen again, and nothing is done about what cannot be seen.
+    NotSeen {
+        why: Box<str>,
+    },
+    Filtered {
+        why: Box<str>,
+    },
+    /// Too many volumes are kept in mind already.
+    Crowded,
+    NotLeading,
+}
+
+impl Refusal {
+    /// A label for metrics and for telling each kind once; a closed list.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Off { .. } => "off",
+            Self::Observe { .. } => "observe",
+            Self::AwaitingApproval { .. } => "awaiting_approval",
+            Self::Debounce { .. } => "debounce",
+            Self::Pause { .. } => "pause",
+            Self::GaveUp { .. } => "gave_up",
+            Self::NotImplemented => "not_implemented",
+            Self::NeedsChange { .. } => "needs_change",
+            Self::NeedsPerson { .. } => "needs_person",
+            Self::NodeBudget { .. } => "node_budget",
+            Self::ClusterBudget { .. } => "cluster_budget",
+            Self::Brake { .. } => "brake",
+            Self::Node(NodeState::Up) => "node_up",
+            Self::Node(NodeState::Down) => "node_down",
+            Self::Node(NodeState::Cordoned) => "node_cordoned",
+            Self::Node(NodeState::Unknown) => "node_unknown",
+            Self::InFlight => "in_flight",
+            Self::NoRelay => "no_relay",
+            Self::NotBound { .. } => "not_bound",
+            Self::NotSeen { .. } => "not_seen",
+            Self::Filtered { .. } => "filtered",
+            Self::Crowded => "crowded",
+            Self::NotLeading => "not_leading",
+        }
+    }
+
+    /// Whether people are told, once per episode. What passes by itself, or was asked for, is not worth an event.
+    pub fn is_told(&self) -> bool {
+        match self {
+            Self::Observe { .. }
+            | Self::AwaitingApproval { .. }
+            | Self::GaveUp { .. }
+            | Self::NotImplemented
+            | Self::NeedsChange { .. }
+            | Self::NeedsPerson { .. }
+            | Self::Brake { .. }
+            | Self::Node(NodeState::Up | NodeState::Down | NodeState::Cordoned)
+            | Self::NotBound { .. } => true,
+            // Right after the start nobody knows any node.
+            Self::Node(NodeState::Unknown)
+            | Self::Off { .. }
+            | Self::Debounce { .. }
+            | Self::Pause { .. }
+            | Self::NodeBudget { .. }
+            | Self::ClusterBudget { .. }
+            | Self::InFlight
+            | Self::NoRelay
+            | Self::NotSeen { .. }
+            | Self::Filtered { .. }
+            | Self::Crowded
+            | Self::NotLeading => false,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off { by } => write!(f, "healing is off {by}"),
+            Self::Observe { by } => write!(
+                f,
+                "healing only observes {by}; it would ask the node plugin to mend the volume. Set the claim's annotation \
+                 volmedic.dev/heal to auto or approve, or run `volmedic heal` for it"
+            ),
+            Self::AwaitingApproval { by } => write!(
+                f,
+                "healing needs a person's consent {by}; set the claim's annotation volmedic.dev/heal-approved to the \
+                 current time, as 2026-01-31T12:00:00Z, or run `volmedic heal` for it"
+            ),
+            Self::Debounce { until } => {
+                write!(f, "it may pass by itself; it is looked at again at {until:.0}")
+            }
+            Self::Pause { until, tries } => {
+                write!(f, "{tries} tries were made; the next one is not before {until:.0}")
+            }
+            Self::GaveUp { tries } => write!(
+                f,
+                "{tries} tries brought no lasting success, so it was given up; find the cause, then run `volmedic heal` \
+                 for the claim or recreate the pods that use it"
+            ),
+            Self::NotImplemented => {
+                f.write_str("the driver on this node cannot heal, and is not asked again before it was replaced")
+            }
+            Self::NeedsChange { why } => {
+                write!(f, "the driver refused the request ({why}), and the PersistentVolume has not changed since")
+            }
+            Self::NeedsPerson { why } => write!(
+                f,
+                "the driver failed in a way that it does not explain ({why}); read its log on this node, then run \
+                 `volmedic heal` for the claim"
+            ),
+            Self::NodeBudget { limit } => write!(f, "{limit} volumes are being mended on this node already"),
+            Self::ClusterBudget { limit } => write!(f, "{limit} volumes are being mended in the cluster already"),
+            Self::Brake { scope, ill, of } => {
+                write!(f, "{ill} of {of} volumes ")?;
+                match scope {
+                    Some(driver) => write!(f, "of {driver} ")?,
+                    None => f.write_str("in the cluster ")?,
+                }
+                f.write_str(
+                    "are ill at once, which looks like an outage of the storage behind them and not like trouble of \
+                     single volumes; no volume is touched until fewer are ill",
+                )
+            }
+            Self::Node(state) => f.write_str(match state {
+                NodeState::Up => "the node is up",
+                NodeState::Down => "the node is down",
+                NodeState::Cordoned => "the node is cordoned, so somebody may be at work there",
+                NodeState::Unknown => "the cluster does not know the node",
+            }),
+            Self::InFlight => f.write_str("the volume is being looked at or mended right now"),
+            Self::NoRelay => f.write_str(
+                "no trusted relay serves the driver on this node; the agent there needs --addons-address, and the driver \
+                 the capability VOLUME_HEALER",
+            ),
+            Self::NotBound { why } => write!(f, "the PersistentVolume is not to be mended: {why}"),
+            Self::NotSeen { why } => {
+                write!(f, "it could not be seen again right before acting ({why}), so nothing was done")
+            }
+            Self::Filtered { why } => write!(f, "the operator's filters leave it out: {why}"),
+            Self::Crowded => f.write_str("too many volumes are ill to keep them all in mind"),
+            Self::NotLeading => f.write_str("another replica leads"),
+        }
+    }
+}

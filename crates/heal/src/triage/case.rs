@@ -1,0 +1,250 @@
+//! One volume on one node: what is wanted for it, what was tried, and until when it waits.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use volmedic_health::Reason;
+
+use crate::policy::Policy;
+use crate::refusal::Refusal;
+use crate::table::{After, Outcome};
+
+/// Two clocks of one cluster differ by no more than this.
+pub(super) const CLOCKS: SignedDuration = SignedDuration::from_mins(1);
+/// Told once until the volume was well for long, not once per episode: a volume that falls ill every minute would
+/// otherwise be given up every minute.
+const LASTING: [&str; 4] = ["gave_up", "needs_person", "needs_change", "not_implemented"];
+
+#[derive(Debug, Clone)]
+pub(super) struct Complaint {
+    pub(super) reason: Reason,
+    pub(super) since: Timestamp,
+    /// When it first came to us. Debounce runs from here: the other time is from another clock.
+    pub(super) seen: Timestamp,
+}
+
+/// What stands in the way until somebody changes something.
+#[derive(Debug, Clone)]
+pub(super) enum Hold {
+    /// The request was wrong. The PersistentVolume must have another version than this.
+    Change { version: Box<str>, why: Box<str> },
+    /// A person must have read the driver's log.
+    Person { why: Box<str> },
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Case {
+    pub(super) opened: Option<Timestamp>,
+    pub(super) ill: Option<Complaint>,
+    pub(super) check: bool,
+    pub(super) person: bool,
+    pub(super) in_flight: bool,
+    pub(super) not_before: Option<Timestamp>,
+    /// Since it was last well for long.
+    pub(super) tries: u32,
+    /// Times in a row that the driver could not be asked.
+    unreached: u32,
+    pub(super) hold: Option<Hold>,
+    pub(super) verify: bool,
+    pub(super) refused_secret: Option<Box<str>>,
+    /// The last try mended it, as far as the driver says. Whether it stayed so shows at the next look.
+    pub(super) mended: bool,
+    well_since: Option<Timestamp>,
+    /// Of the PersistentVolume at the last try.
+    pub(super) version: Box<str>,
+    told: BTreeSet<&'static str>,
+}
+
+impl Case {
+    pub(super) fn opened(now: Timestamp) -> Self {
+        Self { opened: Some(now), ..Self::default() }
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        self.ill.is_some() || self.check || self.person
+    }
+
+    /// Counts as ill: reported so, or found so by a check.
+    pub(super) fn is_ill(&self) -> bool {
+        !self.mended && (self.ill.is_some() || (self.check && self.tries > 0))
+    }
+
+    /// Since when there is something to do.
+    pub(super) fn since(&self) -> Option<Timestamp> {
+        self.ill.as_ref().map(|complaint| complaint.since.min(complaint.seen)).or(self.opened)
+    }
+
+    pub(super) fn complaint(&self) -> Option<(Reason, Timestamp)> {
+        self.ill.as_ref().map(|complaint| (complaint.reason.clone(), complaint.since))
+    }
+
+    pub(super) fn complain(&mut self, now: Timestamp, complaint: Complaint, steady: SignedDuration) {
+        if let Some(ill) = &mut self.ill {
+            ill.reason = complaint.reason;
+            return;
+        }
+        if self.well_since.is_some_and(|since| now.duration_since(since) >= steady) {
+            let Self { check, person, in_flight, version, .. } = std::mem::take(self);
+            *self = Self { check, person, in_flight, version, ..Self::opened(now) };
+        }
+        self.well_since = None;
+        self.mended = false;
+        self.ill = Some(complaint);
+    }
+
+    pub(super) fn cleared(&mut self, now: Timestamp) {
+        if self.ill.take().is_some() {
+            self.well_since = Some(now);
+            self.told.retain(|label| LASTING.contains(label));
+        }
+    }
+
+    /// The driver has restarted. What it failed to mend before, it may mend now; the pause after the last try stays.
+    pub(super) fn check(&mut self) {
+        self.check = true;
+        if self.ill.is_none() && !self.in_flight {
+            self.tries = 0;
+            self.hold = None;
+        }
+    }
+
+    pub(super) fn person(&mut self) {
+        self.person = true;
+        self.tries = 0;
+        self.unreached = 0;
+        self.not_before = None;
+        self.hold = None;
+        self.told.clear();
+    }
+
+    /// Nothing is wanted, and nothing is worth remembering.
+    pub(super) fn is_over(&self, now: Timestamp, policy: &Policy) -> bool {
+        if self.is_wanted() || self.in_flight {
+            return false;
+        }
+        let steady = self.well_since.is_none_or(|since| now.duration_since(since) >= policy.steady);
+        steady || (self.tries == 0 && self.hold.is_none())
+    }
+
+    /// What only a person, a change or a long healthy time can overcome.
+    pub(super) fn objection(&self, policy: &Policy) -> Option<Refusal> {
+        if let Some(Hold::Person { why }) = &self.hold {
+            return Some(Refusal::NeedsPerson { why: why.clone() });
+        }
+        (self.tries >= policy.tries && !self.mended).then_some(Refusal::GaveUp { tries: self.tries })
+    }
+
+    /// What time alone will overcome.
+    pub(super) fn waits(&self, now: Timestamp, policy: &Policy) -> Option<Refusal> {
+        if let Some(until) = self.not_before.filter(|until| *until > now) {
+            return Some(Refusal::Pause { until, tries: self.tries });
+        }
+        let until = self.settled(policy)?;
+        (until > now && !self.person && !self.check).then_some(Refusal::Debounce { until })
+    }
+
+    /// When it is due by time alone.
+    pub(super) fn due(&self, policy: &Policy) -> Option<Timestamp> {
+        let settled = if self.person || self.check { None } else { self.settled(policy) };
+        self.not_before.max(settled).or(self.opened)
+    }
+
+    fn settled(&self, policy: &Policy) -> Option<Timestamp> {
+        self.ill.as_ref()?.seen.checked_add(policy.debounce).ok()
+    }
+
+    /// Whether this refusal is news. Each kind is told once per episode, and only where something is known to be wrong.
+    pub(super) fn is_news(&self, refusal: &Refusal) -> bool {
+        let about_something = self.is_ill() || self.person;
+        refusal.is_told() && about_something && !self.told.contains(refusal.label())
+    }
+
+    /// As [`is_news`](Self::is_news), and from now on it is none.
+    pub(super) fn tell_once(&mut self, refusal: &Refusal) -> bool {
+        let news = self.is_news(refusal);
+        if news {
+            self.told.insert(refusal.label());
+        }
+        news
+    }
+
+    /// Nothing was done.
+    pub(super) fn refused(
+        &mut self,
+        now: Timestamp,
+        pause: SignedDuration,
+        refusal: &Refusal,
+        by_person: bool,
+    ) {
+        // Who asked while it was under way has not been answered yet.
+        self.person &= !by_person;
+        self.not_before = if self.person { None } else { now.checked_add(pause).ok() };
+        match refusal {
+            // Who may not be mended need not be checked either.
+            Refusal::Off { .. }
+            | Refusal::Observe { .. }
+            | Refusal::AwaitingApproval { .. }
+            | Refusal::Filtered { .. }
+            | Refusal::NotBound { .. } => self.check = false,
+            _ => {}
+        }
+    }
+
+    pub(super) fn done(
+        &mut self,
+        now: Timestamp,
+        policy: &Policy,
+        outcome: &Outcome,
+        after: After,
+        by_person: bool,
+    ) {
+        let only_checked = self.ill.is_none() && !by_person;
+        self.person &= !by_person;
+        match outcome {
+            Outcome::Well { .. } if only_checked => {
+                self.check = false;
+                self.well_since.get_or_insert(now);
+                return;
+            }
+            Outcome::Well { .. } => {
+                self.check = false;
+                self.mended = true;
+                self.tries = self.tries.saturating_add(1);
+                self.unreached = 0;
+                self.well_since = self.ill.is_none().then_some(now);
+                self.hold = None;
+                self.verify = false;
+                self.refused_secret = None;
+            }
+            // Nothing was tried.
+            Outcome::NotReached { .. } | Outcome::SecretUnchanged => {
+                self.unreached = self.unreached.saturating_add(1);
+            }
+            Outcome::StillIll { .. } | Outcome::Failed { .. } | Outcome::Lost { .. } => {
+                self.mended = false;
+                self.tries = self.tries.saturating_add(1);
+                self.unreached = 0;
+            }
+        }
+        // A person's try is remembered, too, although nobody complains.
+        if !self.is_wanted() {
+            self.well_since.get_or_insert(now);
+        }
+        let steps = self.tries.saturating_add(self.unreached);
+        let pause = match after {
+            After::CoolDown => policy.pause(steps).max(policy.cooldown),
+            After::WaitThenBackOff => policy.pause(steps.saturating_add(1)),
+            _ => policy.pause(steps),
+        };
+        self.not_before = if self.person { None } else { now.checked_add(pause).ok() };
+        self.verify = after == After::VerifyThenBackOff;
+        let Outcome::Failed { kind: _, message, secret } = outcome else { return };
+        let why: Box<str> = if message.is_empty() { outcome.label().into() } else { message.as_str().into() };
+        match after {
+            After::FixRequest => self.hold = Some(Hold::Change { version: self.version.clone(), why }),
+            After::AskPerson => self.hold = Some(Hold::Person { why }),
+            After::RefreshSecrets => self.refused_secret.clone_from(secret),
+            _ => {}
+        }
+    }
+}

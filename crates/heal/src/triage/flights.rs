@@ -1,0 +1,57 @@
+//! What is under way, and the budgets for it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use volmedic_health::Volume;
+
+use crate::place::Place;
+use crate::policy::Policy;
+use crate::refusal::Refusal;
+
+#[derive(Debug, Default)]
+pub(super) struct Flights {
+    tickets: HashMap<u64, Place>,
+    /// How many on each.
+    nodes: HashMap<Arc<str>, usize>,
+    /// Whatever the node: a driver takes one call for a volume at a time.
+    volumes: HashMap<Volume, u64>,
+}
+
+impl Flights {
+    pub(super) fn len(&self) -> usize {
+        self.tickets.len()
+    }
+
+    pub(super) fn has(&self, ticket: u64) -> bool {
+        self.tickets.contains_key(&ticket)
+    }
+
+    pub(super) fn objection(&self, place: &Place, policy: &Policy) -> Option<Refusal> {
+        if self.volumes.contains_key(&place.volume()) {
+            return Some(Refusal::InFlight);
+        }
+        if self.tickets.len() >= policy.cluster_budget {
+            return Some(Refusal::ClusterBudget { limit: policy.cluster_budget });
+        }
+        let here = self.nodes.get(&place.node).copied().unwrap_or(0);
+        (here >= policy.node_budget).then_some(Refusal::NodeBudget { limit: policy.node_budget })
+    }
+
+    pub(super) fn depart(&mut self, ticket: u64, place: &Place) {
+        self.tickets.insert(ticket, place.clone());
+        self.volumes.insert(place.volume(), ticket);
+        *self.nodes.entry(place.node.clone()).or_default() += 1;
+    }
+
+    pub(super) fn land(&mut self, ticket: u64) {
+        let Some(place) = self.tickets.remove(&ticket) else { return };
+        self.volumes.remove(&place.volume());
+        if let Some(here) = self.nodes.get_mut(&place.node) {
+            *here -= 1;
+            if *here == 0 {
+                self.nodes.remove(&place.node);
+            }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What holds whatever happens, and in whatever order.
+
+use std::collections::{HashMap, HashSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Debug, Clone)]
+enum Deed {
+    Ill(usize),
+    Cleared(usize),
+    Check(usize),
+    Person(usize),
+    DriverChanged(usize),
+    Forget(usize),
+    Node(usize, NodeState),
+    Mode(Mode),
+    Wait(i64),
+    /// One of the exams under way ends so.
+    Exam(usize, Again),
+    /// One of the attempts under way ends so.
+    Done(usize, Outcome),
+    Abandon(usize),
+}
+
+const NODES: usize = 3;
+const PLACES: usize = 9;
+
+/// Nine places, among them one volume that is used on all three nodes.
+fn nth(index: usize) -> Place {
+    let handle = if index < NODES { "shared".to_owned() } else { format!("v{index}") };
+    on(&format!("n{}", index % NODES), &handle)
+}
+
+fn outcomes() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        3 => Just(well()),
+        3 => Just(Outcome::StillIll { message: "no".into() }),
+        4 => prop::sample::select(&Kind::ALL[..]).prop_map(failed),
+        2 => Just(failed(Kind::Unimplemented)),
+        1 => Just(Outcome::NotReached { why: "no".into() }),
+        1 => Just(Outcome::Lost { why: "no".into() }),
+        1 => Just(Outcome::SecretUnchanged),
+    ]
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let place = 0..PLACES;
+    let states =
+        prop::sample::select(&[NodeState::Up, NodeState::Up, NodeState::Down, NodeState::Cordoned][..]);
+    let again = prop_oneof![
+        5 => Just(Again::StillIll),
+        1 => Just(Again::Well),
+        1 => Just(Again::NotSeen("blind".into())),
+        1 => Just(Again::NotAsked),
+    ];
+    let deed = prop_oneof![
+        6 => place.clone().prop_map(Deed::Ill),
+        2 => place.clone().prop_map(Deed::Cleared),
+        2 => place.clone().prop_map(Deed::Check),
+        1 => place.clone().prop_map(Deed::Person),
+        1 => (0..NODES).prop_map(Deed::DriverChanged),
+        1 => place.prop_map(Deed::Forget),
+        1 => (0..NODES, states).prop_map(|(node, state)| Deed::Node(node, state)),
+        1 => prop::sample::select(&Mode::ALL[..]).prop_map(Deed::Mode),
+        4 => Just(Deed::Mode(Mode::Auto)),
+        10 => prop_oneof![0..15_i64, 15..300_i64, 300..4000_i64].prop_map(Deed::Wait),
+        14 => (0..2_usize, again).prop_map(|(index, again)| Deed::Exam(index, again)),
+        14 => (0..2_usize, outcomes()).prop_map(|(index, outcome)| Deed::Done(index, outcome)),
+        1 => (0..8_usize).prop_map(Deed::Abandon),
+    ];
+    prop::collection::vec(deed, 0..300)
+}
+
+/// What an onlooker knows who trusts nobody.
+#[derive(Default)]
+struct Onlooker {
+    examining: Vec<Ticket>,
+    acting: Vec<Ticket>,
+    barred: HashSet<Arc<str>>,
+    /// Tries that reached the driver since the volume last began anew.
+    tries: HashMap<Place, u32>,
+    quiet_since: HashMap<Place, Timestamp>,
+    ill: HashSet<Place>,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_guards_hold(deeds in deeds(), percent in prop_oneof![Just(100_u32), Just(40)]) {
+        let policy = Policy {
+            node_budget: 2, cluster_budget: 3, tries: 2, brake_percent: percent, brake_least: 4, ..Policy::default()
+        };
+        let mut desk = Desk::with(policy.clone());
+        desk.stage.in_use = Some(PLACES);
+        let mut seen = Onlooker::default();
+        for deed in deeds {
+            play(&mut desk, &mut seen, deed)?;
+            for step in desk.steps() {
+                if let Step::Examine(ticket) = step {
+                    seen.examining.push(ticket);
+                }
+            }
+            look(&desk, &seen, &policy)?;
+        }
+        // Whatever is under way ends, and then nothing is.
+        for ticket in seen.examining.drain(..).chain(seen.acting.drain(..)) {
+            desk.triage.abandon(desk.now, &ticket);
+        }
+        prop_assert_eq!(desk.triage.in_flight(), 0);
+    }
+}
+
+fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCaseError> {
+    match deed {
+        Deed::Ill(index) => {
+            let place = nth(index);
+            if seen.ill.insert(place.clone())
+                && let Some(since) = seen.quiet_since.remove(&place)
+                && desk.now.duration_since(since) >= desk.triage.policy().steady
+            {
+                seen.tries.remove(&place);
+            }
+            desk.ill(&place);
+        }
+        Deed::Cleared(index) => {
+            if seen.ill.remove(&nth(index)) {
+                seen.quiet_since.insert(nth(index), desk.now);
+            }
+            desk.triage.cleared(desk.now, &nth(index));
+        }
+        Deed::Check(index) => {
+            if !seen.ill.contains(&nth(index)) {
+                seen.tries.remove(&nth(index));
+            }
+            desk.triage.check(desk.now, &nth(index));
+        }
+        Deed::Person(index) => {
+            seen.tries.remove(&nth(index));
+            desk.triage.person(desk.now, &nth(index));
+        }
+        Deed::DriverChanged(node) => {
+            let node: Arc<str> = format!("n{node}").into();
+            seen.barred.remove(&node);
+            desk.triage.driver_changed(&DRIVER.into(), &node);
+        }
+        Deed::Forget(index) => {
+            let place = nth(index);
+            let busy = seen.examining.iter().chain(&seen.acting).any(|ticket| ticket.place == place);
+            if !busy {
+                seen.ill.remove(&place);
+                seen.tries.remove(&place);
+                seen.quiet_since.remove(&place);
+            }
+            desk.triage.forget(&place);
+        }
+        Deed::Node(node, state) => drop(desk.stage.nodes.insert(format!("n{node}"), state)),
+        Deed::Mode(mode) => desk.mode = mode,
+        Deed::Wait(seconds) => desk.wait(seconds),
+        Deed::Exam(index, again) => {
+            if index >= seen.examining.len() {
+                return Ok(());
+            }
+            let ticket = seen.examining.swap_remove(index);
+            desk.again = again;
+            match desk.examine(&ticket) {
+                Verdict::Act => {
+                    acts(desk, seen, &ticket)?;
+                    seen.acting.push(ticket);
+                }
+                Verdict::Well => {
+                    if seen.ill.remove(&ticket.place) {
+                        seen.quiet_since.insert(ticket.place, desk.now);
+                    }
+                }
+                Verdict::Skip { .. } => {}
+            }
+        }
+        Deed::Done(index, outcome) => {
+            if index < seen.acting.len() {
+                let ticket = seen.acting.swap_remove(index);
+                let after = desk.triage.done(desk.now, &ticket, &outcome);
+                if !seen.ill.contains(&ticket.place) {
+                    seen.quiet_since.entry(ticket.place.clone()).or_insert(desk.now);
+                }
+                ends(seen, ticket.place, &outcome, after);
+            }
+        }
+        Deed::Abandon(index) => {
+            if index < seen.acting.len() {
+                let ticket = seen.acting.swap_remove(index);
+                desk.triage.abandon(desk.now, &ticket);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// At the moment of acting, everything must allow it.
+fn acts(desk: &Desk, seen: &Onlooker, ticket: &Ticket) -> Result<(), TestCaseError> {
+    let place = &ticket.place;
+    prop_assert!(!seen.barred.contains(&place.node), "asked again after UNIMPLEMENTED");
+    prop_assert_eq!(desk.stage.node(&place.node), NodeState::Up);
+    prop_assert_eq!(desk.triage.brakes().count(), 0, "acted although the brake is on");
+    prop_assert_ne!(desk.mode, Mode::Off);
+    if !ticket.by_person {
+        prop_assert_eq!(desk.mode, Mode::Auto);
+        if ticket.ask_again {
+            prop_assert_eq!(&desk.again, &Again::StillIll, "acted without seeing it again");
+        }
+        let tries = seen.tries.get(place).copied().unwrap_or(0);
+        prop_assert!(tries < desk.triage.policy().tries, "{tries} tries, and one more");
+    }
+    Ok(())
+}
+
+fn ends(seen: &mut Onlooker, place: Place, outcome: &Outcome, after: After) {
+    if after == After::NeverAgain {
+        seen.barred.insert(place.node.clone());
+    }
+    match outcome {
+        Outcome::StillIll { .. } | Outcome::Failed { .. } | Outcome::Lost { .. } => {
+            *seen.tries.entry(place).or_default() += 1;
+        }
+        Outcome::Well { .. } if seen.ill.contains(&place) => *seen.tries.entry(place).or_default() += 1,
+        Outcome::Well { .. } | Outcome::NotReached { .. } | Outcome::SecretUnchanged => {}
+    }
+}
+
+/// At any moment.
+fn look(desk: &Desk, seen: &Onlooker, policy: &Policy) -> Result<(), TestCaseError> {
+    let under_way: Vec<_> = seen.examining.iter().chain(&seen.acting).collect();
+    prop_assert_eq!(under_way.len(), desk.triage.in_flight());
+    prop_assert!(under_way.len() <= policy.cluster_budget);
+    let mut nodes: HashMap<_, usize> = HashMap::new();
+    let mut volumes = HashSet::new();
+    for ticket in under_way {
+        let here = nodes.entry(&ticket.place.node).or_default();
+        *here += 1;
+        prop_assert!(*here <= policy.node_budget);
+        prop_assert!(volumes.insert(ticket.place.volume()), "two at once on {}", ticket.place);
+    }
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! Who gets in, and who is told why not.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use volmedic_heal::Outcome;
+use volmedic_heal::healer::{Dialer, Trust};
+use volmedic_heal::relay::{Access, Certificate, Metrics, Refused, Relay, RelayError};
+use volmedic_proto::relay::HealRequest;
+
+use crate::pki::Authority;
+use crate::stage::{AUDIENCE, Stage, eventually};
+
+const DEADLINE: Duration = Duration::from_secs(40);
+
+fn request(pv: &str) -> HealRequest {
+    HealRequest { persistent_volume: pv.to_owned(), ..HealRequest::default() }
+}
+
+fn why(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::NotReached { why } => why,
+        other => panic!("it got in: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn each_wrong_token_is_refused_counted_and_named() {
+    let stage = Stage::new().await;
+    let fake = stage.fake();
+    let (_driver, metrics) = (fake.serve(), Metrics::default());
+    let relay = stage.relay(&fake, &metrics).await;
+    let pv = stage.volume("data", "vol-1").await;
+    let relayed = stage.relayed(&relay);
+    let other_audience = stage.token("volmedic-healer", Some("somebody-else")).await;
+    let api_audience = stage.token("volmedic-healer", None).await;
+    let no_right = stage.token("stranger", Some(AUDIENCE)).await;
+    for (token, counted, named) in [
+        ("made-up", Refused::BadToken, "does not take the token"),
+        (other_audience.as_str(), Refused::WrongAudience, "another audience than volmedic-relay"),
+        (api_audience.as_str(), Refused::WrongAudience, "another audience than volmedic-relay"),
+        (no_right.as_str(), Refused::NotAllowed, "stranger may not heal csiaddonsnodes"),
+    ] {
+        std::fs::write(stage.token_file(), token).unwrap();
+        let before = metrics.refused(counted);
+        let why = why(stage.dialer().ask(&relayed, request(&pv), DEADLINE).await);
+        assert!(why.contains(named), "{why}");
+        assert!(!why.contains(token), "the token is in the refusal");
+        assert_eq!(metrics.refused(counted), before + 1, "{named}");
+    }
+    assert!(fake.asked().is_empty());
+    let right = stage.token("volmedic-healer", Some(AUDIENCE)).await;
+    std::fs::write(stage.token_file(), right).unwrap();
+    let healed = stage.dialer().ask(&relayed, request(&pv), DEADLINE).await;
+    assert_eq!(healed, Outcome::Well { message: "mounter restarted".into() });
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_without_a_token_and_plain_text_are_refused() {
+    let stage = Stage::new().await;
+    let fake = stage.fake();
+    let (_driver, metrics) = (fake.serve(), Metrics::default());
+    let relay = stage.relay(&fake, &metrics).await;
+    // The beginning of an HTTP/2 connection without TLS.
+    let mut plain = TcpStream::connect(relay.address()).await.unwrap();
+    plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer).await;
+    assert!(!answer.starts_with(b"\0\0"), "it spoke HTTP/2");
+    eventually("plain text is counted", async || metrics.refused(Refused::PlainText) == 1).await;
+    // The healer itself never calls without one.
+    std::fs::write(stage.token_file(), "").unwrap();
+    let why = why(stage.dialer().ask(&stage.relayed(&relay), request("pv"), DEADLINE).await);
+    assert!(why.contains("the token for relays") && why.contains("it is empty"), "{why}");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_proves_nothing_gets_no_token() {
+    let stage = Stage::new().await;
+    let fake = stage.fake();
+    let (_driver, metrics) = (fake.serve(), Metrics::default());
+    let relay = stage.relay(&fake, &metrics).await;
+    let pv = stage.volume("data", "vol-1").await;
+    let relayed = stage.relayed(&relay);
+    let ask = async |trust: Trust| Dialer::new(trust).ask(&relayed, request(&pv), DEADLINE).await;
+
+    let stranger = Authority::new(stage.folder.path(), "stranger");
+    drop(stranger);
+    let trust = Trust { authority: stage.folder.path().join("stranger.crt"), ..stage.trust() };
+    let refused = why(ask(trust).await);
+    assert!(refused.contains("does not prove to be a relay"), "{refused}");
+
+    let trust = Trust { server_name: Some("other.example".into()), ..stage.trust() };
+    let refused = why(ask(trust).await);
+    assert!(refused.contains("does not prove to be a relay"), "{refused}");
+
+    let trust = Trust { authority: stage.folder.path().join("missing.crt"), ..stage.trust() };
+    let refused = why(ask(trust).await);
+    assert!(refused.contains("authority") && refused.contains("missing.crt"), "{refused}");
+
+    // The file runs out while the relay runs; it is read again, and a connection made then is refused.
+    let name = format!("volmedic-relay.{}.svc", stage.namespace);
+    stage.authority.issue(&name, 2021);
+    eventually("the expired certificate is shown", async || {
+        matches!(ask(stage.trust()).await, Outcome::NotReached { why } if why.contains("has run out; renew it"))
+    })
+    .await;
+    assert!(fake.asked().is_empty() || fake.asked().iter().all(|asked| asked.volume_id == "vol-1"));
+    // And renewed again.
+    stage.authority.issue(&name, 2099);
+    eventually("the renewed certificate is shown", async || ask(stage.trust()).await.is_well()).await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_broken_certificate_file_leaves_the_old_one_in_place() {
+    let stage = Stage::new().await;
+    let fake = stage.fake();
+    let (_driver, metrics) = (fake.serve(), Metrics::default());
+    let relay = stage.relay(&fake, &metrics).await;
+    let pv = stage.volume("data", "vol-1").await;
+    std::fs::write(stage.folder.path().join("tls.crt"), "half a certif").unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(stage.dialer().ask(&stage.relayed(&relay), request(&pv), DEADLINE).await.is_well());
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn the_scheme_of_csi_addons_takes_any_token_and_only_when_asked_for_by_name() {
+    let stage = Stage::new().await;
+    let fake = stage.fake();
+    let (_driver, metrics) = (fake.serve(), Metrics::default());
+    let relay = stage.relay_with(&fake, &metrics, |options| options.access = Access::CsiAddons).await;
+    let pv = stage.volume("data", "vol-1").await;
+    let any = stage.token("stranger", None).await;
+    std::fs::write(stage.token_file(), any).unwrap();
+    assert!(stage.dialer().ask(&stage.relayed(&relay), request(&pv), DEADLINE).await.is_well());
+    std::fs::write(stage.token_file(), "made-up").unwrap();
+    let refused = why(stage.dialer().ask(&stage.relayed(&relay), request(&pv), DEADLINE).await);
+    assert!(refused.contains("does not take the token"), "{refused}");
+    relay.stop().await;
+
+    let mut options = stage.relay_options("agent-x");
+    options.certificate = Certificate::SelfSigned;
+    let refused = Relay::start(&stage.client, fake.connect(), options.clone(), metrics.clone()).await;
+    assert!(matches!(refused, Err(RelayError::Unverifiable)));
+    options.access = Access::CsiAddons;
+    let relay = Relay::start(&stage.client, fake.connect(), options, metrics).await.unwrap();
+    let refused = why(stage.dialer().ask(&stage.relayed(&relay), request(&pv), DEADLINE).await);
+    assert!(refused.contains("does not prove to be a relay"), "our own healer is not fooled: {refused}");
+    relay.stop().await;
+}

@@ -1,0 +1,11 @@
+//! Relay and healer on a real API server, with a driver that does what a test tells it to.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+mod access;
+mod driver;
+mod healing;
+mod lies;
+mod pki;
+mod registration;
+mod relaying;
+mod stage;

@@ -1,0 +1,67 @@
+//! Being told when the mount table changes.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::time::{Instant, sleep_until};
+
+/// Between one wake-up and the next. A node that starts a hundred pods mounts a thousand times, and every look at
+/// the table costs; the first change is told at once all the same.
+const APART: Duration = Duration::from_millis(100);
+
+/// Wakes its owner whenever something was mounted, unmounted or remounted.
+///
+/// What changed is not said: the owner reads the [`Table`](super::Table), and finds there everything that happened
+/// before the wake-up. Whatever happens later wakes it again, so nothing is lost, however slow the owner is. An
+/// emergency inside a file system is no change of the table and wakes nobody.
+#[derive(Debug)]
+pub struct Watch {
+    file: AsyncFd<File>,
+    path: PathBuf,
+    told: Option<Instant>,
+}
+
+impl Watch {
+    /// Over the mounts that this process sees. Needs a tokio runtime with I/O and time.
+    pub fn new() -> io::Result<Self> {
+        Self::at("/proc/self/mountinfo")
+    }
+
+    /// Over the mounts that another process sees, wherever in the tree its `mountinfo` is.
+    pub fn at(mountinfo: impl AsRef<Path>) -> io::Result<Self> {
+        let path = mountinfo.as_ref().to_path_buf();
+        // Opening it marks the point from which changes count.
+        let file = File::open(&path).and_then(|file| crate::sys::watched(file, Interest::PRIORITY));
+        match file {
+            Ok(file) => Ok(Self { file, path, told: None }),
+            Err(error) => Err(named(&path, &error)),
+        }
+    }
+
+    /// Waits for a change after the last one told, or after this watch began. May be dropped and called again.
+    pub async fn changed(&mut self) -> io::Result<()> {
+        self.ready().await?;
+        if let Some(told) = self.told {
+            sleep_until(told + APART).await;
+        }
+        // Taken only now, so that what came in the meantime is told with it. Nothing is awaited after that: who
+        // stops waiting for us loses nothing.
+        let mut ready =
+            self.file.ready(Interest::PRIORITY).await.map_err(|error| named(&self.path, &error))?;
+        ready.clear_ready();
+        self.told = Some(Instant::now());
+        Ok(())
+    }
+
+    async fn ready(&self) -> io::Result<()> {
+        self.file.ready(Interest::PRIORITY).await.map(drop).map_err(|error| named(&self.path, &error))
+    }
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("watching {} failed: {error}", path.display()))
+}

@@ -1,0 +1,169 @@
+//! Which agents live, by their Leases. Judged by when *we* last saw a Lease change, since clocks differ.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use crate::shape::Lease;
+
+/// An agent that renews less often than it promised is not given up at once: machines are busy at times.
+const PATIENCE: f64 = 1.5;
+/// Promises out of this range are not believed.
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_mins(10);
+const USUAL: Duration = Duration::from_secs(40);
+
+/// A moment, by the calendar and by a clock that only goes forward.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    pub day: Timestamp,
+    pub clock: Instant,
+}
+
+/// What we know of whether an agent lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// We know its Lease, but not for long enough to say.
+    Undetermined,
+    Alive,
+    Silent {
+        since: Timestamp,
+    },
+}
+
+#[derive(Debug)]
+struct Agent {
+    lease: Lease,
+    changed: Instant,
+    life: Life,
+}
+
+impl Agent {
+    fn limit(&self) -> Duration {
+        let promised =
+            self.lease.spec.lease_duration_seconds.map_or(USUAL, |s| Duration::from_secs(s.into()));
+        promised.clamp(SHORTEST, LONGEST).mul_f64(PATIENCE)
+    }
+}
+
+/// All agents that ever gave a sign of life, by node.
+#[derive(Debug, Default)]
+pub(crate) struct Agents(BTreeMap<Box<str>, Agent>);
+
+impl Agents {
+    pub(crate) fn life(&self, node: &str) -> Option<Life> {
+        self.0.get(node).map(|agent| agent.life)
+    }
+
+    /// Answers whether we think otherwise now.
+    pub(crate) fn put(&mut self, now: Now, node: &str, lease: &Lease) -> bool {
+        match self.0.get_mut(node) {
+            None => {
+                let agent = Agent { lease: lease.clone(), changed: now.clock, life: Life::Undetermined };
+                self.0.insert(node.into(), agent);
+                true
+            }
+            Some(agent) if agent.lease == *lease => false,
+            Some(agent) => {
+                agent.lease = lease.clone();
+                agent.changed = now.clock;
+                std::mem::replace(&mut agent.life, Life::Alive) != Life::Alive
+            }
+        }
+    }
+
+    /// There is no such agent any more: the Lease was taken away.
+    pub(crate) fn remove(&mut self, node: &str) -> bool {
+        self.0.remove(node).is_some()
+    }
+
+    /// The nodes whose agents fell silent since this was last asked. While we do not hear of Leases at all, nobody
+    /// falls silent, and everybody gets the whole time again.
+    pub(crate) fn tick(&mut self, now: Now, in_touch: bool) -> Vec<Box<str>> {
+        let mut fell = Vec::new();
+        for (node, agent) in &mut self.0 {
+            if matches!(agent.life, Life::Silent { .. }) {
+                continue;
+            }
+            if !in_touch {
+                agent.changed = now.clock;
+            } else if now.clock.saturating_duration_since(agent.changed) >= agent.limit() {
+                let since = agent.lease.spec.renew_time.as_ref().map_or(now.day, |time| time.0.min(now.day));
+                agent.life = Life::Silent { since };
+                fell.push(node.clone());
+            }
+        }
+        fell
+    }
+
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Box<str>> {
+        self.0.keys()
+    }
+
+    /// When somebody may fall silent next.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let waiting = self.0.values().filter(|agent| !matches!(agent.life, Life::Silent { .. }));
+        waiting.map(|agent| agent.changed + agent.limit()).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+    use super::*;
+    use crate::shape::LeaseSpec;
+
+    fn lease(second: i64) -> Lease {
+        let renewed = Timestamp::from_second(second).unwrap();
+        Lease { spec: LeaseSpec { lease_duration_seconds: Some(40), renew_time: Some(MicroTime(renewed)) } }
+    }
+
+    #[test]
+    fn silent_is_who_does_not_renew_for_longer_than_promised() {
+        let start = Instant::now();
+        // The agent's clock is an hour behind ours: it does not matter.
+        let at = |second: u64| Now {
+            day: Timestamp::from_second(3_600 + i64::try_from(second).unwrap()).unwrap(),
+            clock: start + Duration::from_secs(second),
+        };
+        let mut agents = Agents::default();
+        assert!(agents.put(at(0), "a", &lease(0)));
+        assert_eq!(agents.life("a"), Some(Life::Undetermined));
+        assert!(agents.put(at(10), "a", &lease(10)));
+        assert_eq!(agents.life("a"), Some(Life::Alive));
+        assert!(!agents.put(at(15), "a", &lease(10)), "the same again is no sign of life");
+        assert!(agents.tick(at(69), true).is_empty());
+        assert_eq!(agents.next_due(), Some(start + Duration::from_secs(70)));
+        assert_eq!(agents.tick(at(70), true), ["a".into()]);
+        let since = Timestamp::from_second(10).unwrap();
+        assert_eq!(agents.life("a"), Some(Life::Silent { since }), "by its own clock");
+        assert!(agents.tick(at(80), true).is_empty(), "told once");
+        assert!(agents.put(at(90), "a", &lease(90)));
+        assert_eq!(agents.life("a"), Some(Life::Alive));
+    }
+
+    #[test]
+    fn nobody_falls_silent_because_we_are_deaf() {
+        let start = Instant::now();
+        let at = |second: u64| Now { day: Timestamp::UNIX_EPOCH, clock: start + Duration::from_secs(second) };
+        let mut agents = Agents::default();
+        agents.put(at(0), "a", &lease(0));
+        for second in (0..600).step_by(30) {
+            assert!(agents.tick(at(second), false).is_empty());
+        }
+        assert!(agents.tick(at(620), true).is_empty(), "the time begins anew");
+        assert_eq!(agents.tick(at(700), true).len(), 1);
+    }
+
+    #[test]
+    fn a_promise_of_a_year_is_not_believed() {
+        let start = Instant::now();
+        let mut agents = Agents::default();
+        let mut endless = lease(0);
+        endless.spec.lease_duration_seconds = Some(u32::MAX);
+        agents.put(Now { day: Timestamp::UNIX_EPOCH, clock: start }, "a", &endless);
+        assert!(agents.next_due().unwrap() <= start + Duration::from_mins(15));
+    }
+}

@@ -1,0 +1,99 @@
+//! What is known of one claim's volume right now, whoever said it. The input of the merge.
+
+use jiff::Timestamp;
+use volmedic_api::resource::VantageKind;
+use volmedic_health::Condition;
+
+/// All there is to know of one claim.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Facts {
+    pub volume: Option<VolumeId>,
+    /// At most one for each vantage.
+    pub views: Vec<View>,
+    /// Kinds of vantage that we have not heard of at all yet. What is stored of them stands.
+    pub unheard: Vec<VantageKind>,
+    /// Nodes of whose agents we cannot say yet whether they live. That they were silent stands.
+    pub undetermined: Vec<Box<str>>,
+    /// A report that just came in.
+    pub pushed: Option<Pushed>,
+}
+
+/// Which volume a claim is bound to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeId {
+    /// The name of the PersistentVolume.
+    pub name: Box<str>,
+    /// None for volumes that no CSI driver serves.
+    pub csi: Option<(Box<str>, Box<str>)>,
+}
+
+impl VolumeId {
+    /// Whether an agent that names this driver and handle means this volume. Volumes without a CSI driver go by the
+    /// name of their plugin and of the PersistentVolume.
+    pub fn is(&self, driver: &str, handle: &str) -> bool {
+        match &self.csi {
+            Some((own_driver, own_handle)) => **own_driver == *driver && **own_handle == *handle,
+            None => driver.starts_with("kubernetes.io/") && handle == &*self.name,
+        }
+    }
+}
+
+/// What one vantage says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    pub kind: VantageKind,
+    /// The node, for those who look from one.
+    pub node: Option<Box<str>>,
+    /// Whether it is certain that who is named said it, where that is a question.
+    pub verified: Option<bool>,
+    /// Nothing, if it looked and nothing is wrong.
+    pub seen: Vec<Seen>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub what: What,
+    pub since: Since,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    Wrong(Condition),
+    /// Nobody can say.
+    Unknown {
+        reason: String,
+        message: String,
+    },
+}
+
+/// Since when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Since {
+    /// Who says it knows.
+    Exactly(Timestamp),
+    /// Not later than this; what is stored may know better.
+    NotAfter(Timestamp),
+    /// Nobody said.
+    Unsaid,
+}
+
+/// What somebody reported to us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pushed {
+    pub source: Box<str>,
+    pub conditions: Vec<Condition>,
+    pub expires: Timestamp,
+}
+
+/// The name of a vantage: its kind and, where there are several, which one.
+pub(crate) fn vantage_name(kind: VantageKind, which: Option<&str>) -> String {
+    let word = match kind {
+        VantageKind::Controller => "controller",
+        VantageKind::Node => "node",
+        VantageKind::Host => "host",
+        VantageKind::Kubelet => "kubelet",
+        VantageKind::Cluster => "cluster",
+        VantageKind::Pushed => "pushed",
+    };
+    which.map_or_else(|| word.to_owned(), |which| format!("{word}/{which}"))
+}

@@ -1,0 +1,33 @@
+//! The hub: what all vantages know of a claim's volume, merged into one durable resource.
+//!
+//! [`World`] is what the watches brought in, as data. For one claim it gives [`Facts`], and [`merge`] makes of them,
+//! and of what is stored already, what should be stored. Both are pure. [`Keeper`] carries it out: one write for one
+//! change, none while nothing changes, and never from a view older than what is stored.
+//!
+//! Whom to believe is decided in [`World::facts`]: a node is heard about a volume only if a pod on that node uses it.
+//! So what a node says about any other volume is not refused somewhere, it is never looked at.
+
+mod agents;
+mod claim;
+mod facts;
+mod keeper;
+mod merge;
+mod metrics;
+pub mod push;
+mod queue;
+mod shape;
+mod world;
+
+pub use agents::Now;
+pub use claim::ClaimKey;
+pub use facts::{Facts, Pushed, Seen, Since, View, What};
+pub use keeper::{Keeper, PushError, Settings};
+pub use merge::{Action, Decision, Keep, decide, merge};
+pub use metrics::{Described, METRICS, Metrics};
+pub use shape::{Claim, CsiNode, Lease, Pod, StoredHealth, StoredReport, Volume};
+pub use world::{DownNode, Source, World};
+
+/// Who owns what the hub applies.
+pub const FIELD_MANAGER: &str = "volmedic-hub";
+/// How an agent's Lease is named: this and the name of its node.
+pub const AGENT_LEASE: &str = "volmedic-agent-";

@@ -1,0 +1,389 @@
+//! What the watches brought in, and which claims that concerns.
+//!
+//! Nothing here waits or fails. Whoever puts something in marks the claims whose facts may be others now; a mark too
+//! many costs a moment, one too few would be a change that nobody notices.
+
+mod facts;
+mod users;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use jiff::Timestamp;
+use volmedic_api::resource::{NodeReport, VantageKind, VolumeHealthStatus};
+
+use crate::ClaimKey;
+use crate::agents::{Agents, Now};
+use crate::facts::VolumeId;
+use crate::shape::{self, StorageHealth};
+use users::{PodRecord, Users};
+
+/// Where facts come from. Until a source was read whole once, what is stored of its vantages stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    Claims,
+    Volumes,
+    Pods,
+    Nodes,
+    Stored,
+    Reports,
+    Leases,
+    Backends,
+    /// Not only which nodes there are, but which of them are down.
+    NodesDown,
+}
+
+impl Source {
+    /// Without these nothing can be said of any claim.
+    const NEEDED: [Self; 5] = [Self::Claims, Self::Volumes, Self::Pods, Self::Nodes, Self::Stored];
+}
+
+/// A node that is down, as the cluster sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DownNode {
+    pub since: Timestamp,
+    /// Why, as the end of a sentence.
+    pub why: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Claim {
+    uid: Box<str>,
+    body: shape::Claim,
+}
+
+/// What is stored for a claim.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Stored {
+    pub(crate) uid: Box<str>,
+    pub(crate) version: Box<str>,
+    /// The uid of the claim it belongs to.
+    pub(crate) owner: Option<Box<str>>,
+    /// Somebody asked for its deletion.
+    pub(crate) going: bool,
+    pub(crate) status: Option<VolumeHealthStatus>,
+}
+
+/// What one PersistentVolume is marked with.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Marks {
+    pub(crate) label: Option<Box<str>>,
+    pub(crate) message: Option<Box<str>>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Volume {
+    id: VolumeId,
+    claim: Option<(ClaimKey, Box<str>)>,
+    marks: Marks,
+}
+
+#[derive(Debug, Default)]
+pub struct World {
+    claims: HashMap<ClaimKey, Claim>,
+    volumes: HashMap<Box<str>, Volume>,
+    users: Users,
+    agents: Agents,
+    reports: BTreeMap<Box<str>, NodeReport>,
+    backends: HashMap<Box<str>, Vec<StorageHealth>>,
+    nodes: BTreeSet<Box<str>>,
+    down: BTreeMap<Box<str>, DownNode>,
+    stored: HashMap<ClaimKey, Stored>,
+    heard: BTreeSet<Source>,
+    /// Whether the API server lets an agent speak only for its own node.
+    verified: bool,
+    dirty: BTreeSet<ClaimKey>,
+}
+
+/// The label and the annotation that a PersistentVolume is marked with.
+pub(crate) const HEALTH_LABEL: &str = "volmedic.dev/health";
+pub(crate) const MESSAGE_ANNOTATION: &str = "PVUnhealthMessage";
+
+impl World {
+    /// A source was read whole. The first time, all that is stored of it is judged anew.
+    pub fn heard(&mut self, source: Source) {
+        if self.heard.insert(source) {
+            self.dirty.extend(self.stored.keys().cloned());
+        }
+    }
+
+    /// Whether enough was read to judge at all.
+    pub fn is_ready(&self) -> bool {
+        Source::NEEDED.iter().all(|source| self.heard.contains(source))
+    }
+
+    /// The claims that may have changed since this was last asked.
+    pub fn take_dirty(&mut self) -> BTreeSet<ClaimKey> {
+        std::mem::take(&mut self.dirty)
+    }
+
+    pub fn put_claim(&mut self, namespace: &str, name: &str, uid: &str, body: &shape::Claim) {
+        let key = ClaimKey::new(namespace, name);
+        let claim = Claim { uid: uid.into(), body: body.clone() };
+        if self.claims.get(&key) != Some(&claim) {
+            self.claims.insert(key.clone(), claim);
+            self.dirty.insert(key);
+        }
+    }
+
+    pub fn remove_claim(&mut self, namespace: &str, name: &str) {
+        let key = ClaimKey::new(namespace, name);
+        if self.claims.remove(&key).is_some() {
+            self.dirty.insert(key);
+        }
+    }
+
+    pub fn put_volume(&mut self, name: &str, body: &shape::Volume) {
+        let shape::VolumeSpec { csi, claim_ref } = &body.spec;
+        let of = |map: &Option<BTreeMap<String, String>>, key: &str| {
+            map.as_ref().and_then(|map| map.get(key)).map(|text| text.as_str().into())
+        };
+        let volume = Volume {
+            id: VolumeId {
+                name: name.into(),
+                csi: csi.as_ref().map(|csi| (csi.driver.as_str().into(), csi.volume_handle.as_str().into())),
+            },
+            claim: claim_ref
+                .as_ref()
+                .filter(|claim| !claim.uid.is_empty())
+                .map(|claim| (ClaimKey::new(&claim.namespace, &claim.name), claim.uid.as_str().into())),
+            marks: Marks {
+                label: of(&body.metadata.labels, HEALTH_LABEL),
+                message: of(&body.metadata.annotations, MESSAGE_ANNOTATION),
+            },
+        };
+        if self.volumes.get(name) == Some(&volume) {
+            return;
+        }
+        self.touch_claim_of(name);
+        self.volumes.insert(name.into(), volume);
+        self.touch_claim_of(name);
+    }
+
+    pub fn remove_volume(&mut self, name: &str) {
+        self.touch_claim_of(name);
+        self.volumes.remove(name);
+    }
+
+    pub fn put_pod(&mut self, namespace: &str, name: &str, pod: &shape::Pod) {
+        let touched = self.users.put(namespace, name, PodRecord::new(name, pod));
+        self.dirty.extend(touched);
+    }
+
+    pub fn remove_pod(&mut self, namespace: &str, name: &str) {
+        let touched = self.users.put(namespace, name, None);
+        self.dirty.extend(touched);
+    }
+
+    /// All nodes there are.
+    pub fn set_nodes(&mut self, nodes: BTreeSet<Box<str>>) {
+        let before = std::mem::replace(&mut self.nodes, nodes);
+        let changed: Vec<_> = before.symmetric_difference(&self.nodes).cloned().collect();
+        for node in changed {
+            self.touch_node(&node);
+        }
+    }
+
+    /// All nodes that are down.
+    pub fn set_down(&mut self, down: BTreeMap<Box<str>, DownNode>) {
+        let before = std::mem::replace(&mut self.down, down);
+        let names: BTreeSet<_> = before.keys().chain(self.down.keys()).cloned().collect();
+        for node in
+            names.into_iter().filter(|node| before.get(node) != self.down.get(node)).collect::<Vec<_>>()
+        {
+            self.touch_node(&node);
+        }
+    }
+
+    pub fn put_report(&mut self, node: &str, report: &NodeReport) {
+        let Some(before) = self.reports.insert(node.into(), report.clone()) else {
+            return self.touch_node(node);
+        };
+        if before == *report {
+            return;
+        }
+        // Only volumes that one of the two has and the other has not, or has otherwise.
+        let differs = |volume: &VolumeId| {
+            let of = |report: &NodeReport| -> Vec<_> {
+                let entries = report.volumes.iter();
+                entries.filter(|entry| volume.is(&entry.driver, &entry.volume_handle)).cloned().collect()
+            };
+            of(&before) != of(report) || (before.omitted == 0) != (report.omitted == 0)
+        };
+        let touched: Vec<_> = self
+            .users
+            .on(node)
+            .filter(|claim| self.volume_of(claim).is_none_or(|volume| differs(&volume.id)))
+            .cloned()
+            .collect();
+        self.dirty.extend(touched);
+    }
+
+    pub fn remove_report(&mut self, node: &str) {
+        if self.reports.remove(node).is_some() {
+            self.touch_node(node);
+        }
+    }
+
+    pub fn put_lease(&mut self, now: Now, node: &str, lease: &shape::Lease) {
+        if self.agents.put(now, node, lease) {
+            self.touch_node(node);
+        }
+    }
+
+    pub fn remove_lease(&mut self, node: &str) {
+        if self.agents.remove(node) {
+            self.touch_node(node);
+        }
+    }
+
+    /// Finds the agents that fell silent; `in_touch` while Leases are being watched. Answers when to ask again.
+    pub fn tick(&mut self, now: Now, in_touch: bool) -> Option<std::time::Instant> {
+        for node in self.agents.tick(now, in_touch) {
+            tracing::warn!(node = &*node, "the agent gives no sign of life");
+            self.touch_node(&node);
+        }
+        self.agents.next_due()
+    }
+
+    pub fn put_backends(&mut self, node: &str, body: &shape::CsiNode) {
+        let told = body.status.storage_health.clone().unwrap_or_default();
+        if told.is_empty() {
+            return self.remove_backends(node);
+        }
+        if self.backends.get(node) != Some(&told) {
+            self.backends.insert(node.into(), told);
+            self.touch_node(node);
+        }
+    }
+
+    pub fn remove_backends(&mut self, node: &str) {
+        if self.backends.remove(node).is_some() {
+            self.touch_node(node);
+        }
+    }
+
+    pub fn put_stored(&mut self, namespace: &str, name: &str, object: &shape::StoredHealth) {
+        let key = ClaimKey::new(namespace, name);
+        let stored = Stored {
+            uid: object.metadata.uid.as_str().into(),
+            version: object.metadata.resource_version.as_str().into(),
+            owner: object.metadata.owner().map(Into::into),
+            going: object.metadata.deletion_timestamp.is_some(),
+            status: object.status.clone(),
+        };
+        // What we wrote is known before the watch brings it; what the watch brings late is old.
+        if self.stored.get(&key).is_some_and(|known| known.uid == stored.uid && is_older(&stored, known)) {
+            return;
+        }
+        let changed = self.stored.get(&key) != Some(&stored);
+        self.stored.insert(key.clone(), stored);
+        if changed {
+            self.dirty.insert(key);
+        }
+    }
+
+    pub fn remove_stored(&mut self, namespace: &str, name: &str) {
+        let key = ClaimKey::new(namespace, name);
+        if self.stored.remove(&key).is_some() {
+            self.dirty.insert(key);
+        }
+    }
+
+    /// Whether the API server lets an agent speak only for its own node.
+    pub fn set_verified(&mut self, verified: bool) {
+        if self.verified != verified {
+            self.verified = verified;
+            self.dirty.extend(self.stored.keys().cloned());
+        }
+    }
+
+    pub fn is_verified(&self) -> bool {
+        self.verified
+    }
+
+    /// What all objects say together: how many claims have which health.
+    pub fn tally(&self) -> BTreeMap<&'static str, usize> {
+        let mut tally = BTreeMap::new();
+        for stored in self.stored.values() {
+            if let Some(status) = &stored.status {
+                *tally.entry(status.headline.health.as_str()).or_default() += 1;
+            }
+        }
+        tally
+    }
+
+    /// What is stored of each claim, in order.
+    pub fn stored(&self) -> BTreeMap<ClaimKey, VolumeHealthStatus> {
+        let all = self.stored.iter();
+        all.filter_map(|(key, stored)| Some((key.clone(), stored.status.clone()?))).collect()
+    }
+
+    /// The nodes that somebody uses claims on, whether or not they are there.
+    pub fn used_nodes(&self) -> BTreeSet<Box<str>> {
+        self.users.nodes()
+    }
+
+    /// Nodes of which agents reported, or gave signs of life, and which are not there any more.
+    pub fn strays(&self) -> BTreeSet<Box<str>> {
+        let spoke = self.reports.keys().chain(self.agents.nodes());
+        spoke.filter(|node| !self.nodes.contains(*node)).cloned().collect()
+    }
+
+    pub fn has_claim(&self, key: &ClaimKey) -> bool {
+        self.claims.contains_key(key)
+    }
+
+    /// The claims that are bound to a volume, in order.
+    pub fn claims_of(&self, driver: &str, handle: &str) -> Vec<ClaimKey> {
+        let volumes = self.volumes.values().filter(|volume| volume.id.is(driver, handle));
+        let claims = volumes.filter_map(|volume| Some(volume.claim.as_ref()?.0.clone()));
+        let mut claims: Vec<_> = claims.filter(|key| self.volume_of(key).is_some()).collect();
+        claims.sort_unstable();
+        claims
+    }
+
+    pub fn claims(&self) -> usize {
+        self.claims.len()
+    }
+
+    fn touch_node(&mut self, node: &str) {
+        let touched: Vec<_> = self.users.on(node).cloned().collect();
+        self.dirty.extend(touched);
+    }
+
+    fn touch_claim_of(&mut self, volume: &str) {
+        if let Some((key, _)) = self.volumes.get(volume).and_then(|volume| volume.claim.as_ref()) {
+            self.dirty.insert(key.clone());
+        }
+    }
+
+    /// The volume that a claim is bound to, if both say so.
+    fn volume_of(&self, key: &ClaimKey) -> Option<&Volume> {
+        let claim = self.claims.get(key)?;
+        let volume = self.volumes.get(claim.body.spec.volume_name.as_deref()?)?;
+        volume.claim.as_ref().filter(|(owner, uid)| owner == key && *uid == claim.uid)?;
+        Some(volume)
+    }
+
+    fn unheard(&self) -> Vec<VantageKind> {
+        let needs = |kind: &VantageKind| match kind {
+            VantageKind::Node | VantageKind::Host => Source::Reports,
+            VantageKind::Kubelet => Source::Backends,
+            VantageKind::Controller | VantageKind::Pushed => Source::Claims,
+            VantageKind::Cluster => Source::NodesDown,
+        };
+        let all = [VantageKind::Node, VantageKind::Host, VantageKind::Kubelet, VantageKind::Cluster];
+        all.into_iter().filter(|kind| !self.heard.contains(&needs(kind))).collect()
+    }
+}
+
+/// Versions of one object are numbers that grow. Should they be none, the newest to arrive counts.
+fn is_older(new: &Stored, known: &Stored) -> bool {
+    match (new.version.parse::<u64>(), known.version.parse::<u64>()) {
+        (Ok(new), Ok(known)) => new < known,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+#![allow(clippy::needless_pass_by_value, reason = "JSON is written in place")]
+
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::facts::{Seen, View, What};
+
+const DRIVER: &str = "disk.example.net";
+
+fn read<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+/// A world with the claims `shop/a` on node `n1`, by pod `web`, and `shop/b` on no node; all sources were read.
+fn world() -> World {
+    let mut world = World::default();
+    for name in ["a", "b"] {
+        claim(&mut world, name, json!({}));
+        let claim_ref = json!({"namespace": "shop", "name": name, "uid": format!("uid-{name}")});
+        let spec =
+            json!({"csi": {"driver": DRIVER, "volumeHandle": format!("h-{name}")}, "claimRef": claim_ref});
+        world.put_volume(&format!("pv-{name}"), &read(json!({ "spec": spec })));
+    }
+    pod(&mut world, "web", "n1", "a", json!({}));
+    world.set_nodes(["n1", "n2"].map(Into::into).into());
+    for source in [
+        Source::Claims,
+        Source::Volumes,
+        Source::Pods,
+        Source::Nodes,
+        Source::Stored,
+        Source::Reports,
+        Source::Leases,
+    ] {
+        world.heard(source);
+    }
+    world.heard(Source::Backends);
+    world.heard(Source::NodesDown);
+    world.set_verified(true);
+    world.take_dirty();
+    world
+}
+
+fn claim(world: &mut World, name: &str, status: Value) {
+    let spec = json!({"volumeName": format!("pv-{name}"), "accessModes": ["ReadWriteOnce"]});
+    world.put_claim("shop", name, &format!("uid-{name}"), &read(json!({"spec": spec, "status": status})));
+}
+
+fn pod(world: &mut World, name: &str, node: &str, claim: &str, status: Value) {
+    let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}});
+    let pod = json!({"spec": {"nodeName": node, "volumes": [volume]}, "status": status});
+    world.put_pod("shop", name, &read(pod));
+}
+
+fn report(handles: &[&str]) -> NodeReport {
+    let condition = json!({
+        "type": "HealthFailure", "status": "True", "errorCode": "Inaccessible", "reason": "IOHung",
+        "lastTransitionTime": "2026-08-21T10:00:00Z"
+    });
+    let entry = |handle: &&str| json!({"vantage": "Host", "driver": DRIVER, "volumeHandle": handle, "healthConditions": [condition]});
+    read(json!({"volumes": handles.iter().map(entry).collect::<Vec<_>>()}))
+}
+
+fn key(name: &str) -> ClaimKey {
+    ClaimKey::new("shop", name)
+}
+
+fn dirty(world: &mut World) -> Vec<String> {
+    world.take_dirty().into_iter().map(|key| key.name.to_string()).collect()
+}
+
+/// Each view as `kind/node: status/reason ...`.
+fn views(world: &World, name: &str) -> Vec<String> {
+    let what = |seen: &Seen| match &seen.what {
+        What::Wrong(condition) => condition.to_string(),
+        What::Unknown { reason, .. } => format!("Unknown/{reason}"),
+    };
+    let show = |view: &View| {
+        let seen: Vec<_> = view.seen.iter().map(what).collect();
+        let name = crate::facts::vantage_name(view.kind, view.node.as_deref());
+        format!("{name}: {}", seen.join(" ")).trim_end().to_owned()
+    };
+    world.facts(&key(name)).views.iter().map(show).collect()
+}
+
+#[test]
+fn a_node_is_heard_only_about_volumes_that_its_pods_use() {
+    let mut world = world();
+    world.put_report("n1", &report(&["h-a", "h-b", "h-elsewhere"]));
+    assert_eq!(dirty(&mut world), ["a"], "nobody looks at b, and no such volume is elsewhere");
+    assert_eq!(views(&world, "a"), ["host/n1: Inaccessible/IOHung"]);
+    assert_eq!(views(&world, "b"), [""; 0]);
+    assert_eq!(world.unbelieved(), 2);
+    world.put_report("n2", &report(&["h-a"]));
+    assert_eq!(dirty(&mut world), [""; 0], "no pod on n2 uses it");
+    assert_eq!(views(&world, "a"), ["host/n1: Inaccessible/IOHung"]);
+    assert_eq!(world.unbelieved(), 3);
+    pod(&mut world, "db", "n2", "a", json!({}));
+    assert_eq!(dirty(&mut world), ["a"]);
+    assert_eq!(views(&world, "a"), ["host/n1: Inaccessible/IOHung", "host/n2: Inaccessible/IOHung"]);
+    world.remove_pod("shop", "web");
+    assert_eq!(views(&world, "a"), ["host/n2: Inaccessible/IOHung"]);
+    pod(&mut world, "db", "n2", "a", json!({"phase": "Succeeded"}));
+    assert_eq!(views(&world, "a"), [""; 0], "a finished pod uses nothing");
+}
+
+#[test]
+fn a_volume_of_another_driver_with_the_same_handle_is_another_volume() {
+    let mut world = world();
+    let mut forged = report(&["h-a"]);
+    forged.volumes[0].driver = "other.example.net".to_owned();
+    world.put_report("n1", &forged);
+    assert_eq!(views(&world, "a"), ["host/n1:"]);
+    assert_eq!(world.unbelieved(), 1);
+}
+
+#[test]
+fn volumes_without_a_csi_driver_go_by_the_name_of_the_persistentvolume() {
+    let mut world = world();
+    let claim_ref = json!({"namespace": "shop", "name": "a", "uid": "uid-a"});
+    world.put_volume("pv-a", &read(json!({"spec": {"claimRef": claim_ref, "local": {"path": "/x"}}})));
+    let mut local = report(&["pv-a"]);
+    world.put_report("n1", &local);
+    assert_eq!(views(&world, "a"), ["host/n1:"], "no CSI driver speaks of it");
+    local.volumes[0].driver = "kubernetes.io/local-volume".to_owned();
+    world.put_report("n1", &local);
+    assert_eq!(views(&world, "a"), ["host/n1: Inaccessible/IOHung"]);
+}
+
+#[test]
+fn a_volume_that_is_bound_to_an_earlier_claim_is_not_this_ones() {
+    let mut world = world();
+    world.put_report("n1", &report(&["h-a"]));
+    let spec = json!({"volumeName": "pv-a"});
+    world.put_claim("shop", "a", "another-uid", &read(json!({ "spec": spec })));
+    assert_eq!(views(&world, "a"), ["host/n1:"]);
+    assert_eq!(world.facts(&key("a")).volume, None);
+}
+
+#[test]
+fn a_deleted_node_takes_its_entries_with_it() {
+    let mut world = world();
+    world.put_report("n1", &report(&["h-a"]));
+    world.take_dirty();
+    world.set_nodes(["n2".into()].into());
+    assert_eq!(dirty(&mut world), ["a"]);
+    assert_eq!(views(&world, "a"), [""; 0]);
+}
+
+#[test]
+fn a_node_that_is_down_concerns_what_is_used_there() {
+    let mut world = world();
+    pod(&mut world, "web-2", "n1", "a", json!({}));
+    world.take_dirty();
+    let since: Timestamp = "2026-08-21T10:00:00Z".parse().unwrap();
+    let down = DownNode { since, why: "nobody hears from it".to_owned() };
+    world.set_down([("n1".into(), down.clone())].into());
+    assert_eq!(dirty(&mut world), ["a"]);
+    assert_eq!(views(&world, "a"), ["cluster: Inaccessible/NodeDown"]);
+    let What::Wrong(condition) = world.facts(&key("a")).views[0].seen[0].what.clone() else { panic!() };
+    assert_eq!(
+        &*condition.message,
+        "node n1 is down since 2026-08-21T10:00:00Z, nobody hears from it; it is used there by pods web, web-2"
+    );
+    world.set_down([("n1".into(), down)].into());
+    assert_eq!(dirty(&mut world), [""; 0]);
+    world.set_down(BTreeMap::new());
+    assert_eq!((dirty(&mut world), views(&world, "a").len()), (vec!["a".to_owned()], 0));
+}
+
+#[test]
+fn the_controller_is_heard_through_the_claim_and_not_about_nodes() {
+    let mut world = world();
+    let told = |conditions: Value| json!({"healthStatus": {"healthConditions": conditions, "lastTransitionTime": "2026-08-21T10:00:00Z"}});
+    claim(
+        &mut world,
+        "b",
+        told(json!([
+            {"status": "Inaccessible", "reason": "VolumeNotFound", "message": "gone"},
+            {"status": "Inaccessible", "reason": "NodeDown"},
+            {"status": "Surprising", "reason": "New"}
+        ])),
+    );
+    assert_eq!(dirty(&mut world), ["b"]);
+    assert_eq!(views(&world, "b"), ["controller: Inaccessible/VolumeNotFound Unrecognized(0)/New"]);
+    claim(&mut world, "b", told(json!(null)));
+    assert_eq!(views(&world, "b"), ["controller:"], "it looked, and all is well");
+    claim(&mut world, "b", json!({}));
+    assert_eq!(views(&world, "b"), [""; 0]);
+}
+
+#[test]
+fn the_kubelet_is_heard_about_its_pods_and_about_backends() {
+    let mut world = world();
+    let told = json!([{"name": "data", "healthConditions": [{"status": "Degraded", "reason": "SlowIO"}]},
+        {"name": "other", "healthConditions": [{"status": "DataLoss", "reason": "X"}]}]);
+    pod(&mut world, "web", "n1", "a", json!({"phase": "Running", "volumeHealth": told}));
+    assert_eq!(dirty(&mut world), ["a"]);
+    assert_eq!(views(&world, "a"), ["kubelet/n1: Degraded/SlowIO"]);
+    let backend = |conditions: Value| {
+        read(json!({"status": {"storageHealth": [{"name": DRIVER, "healthConditions": conditions},
+            {"name": "other.example.net", "healthConditions": [{"status": "StorageUnreachable", "reason": "Y"}]}]}}))
+    };
+    world.put_backends(
+        "n1",
+        &backend(json!([
+            {"status": "StorageUnreachable", "reason": "PathGroupDown", "lastTransitionTime": null},
+            {"status": "StorageDegraded", "reason": "OnlyBlock", "volumeMode": "Block"},
+            {"status": "StorageDegraded", "reason": "OnlyShared", "accessMode": "ReadWriteMany"},
+            {"status": "StorageDegraded", "reason": "Ours", "accessMode": "ReadWriteOnce", "volumeMode": "Filesystem"}
+        ])),
+    );
+    assert_eq!(dirty(&mut world), ["a"]);
+    assert_eq!(views(&world, "a"), ["kubelet/n1: Inaccessible/PathGroupDown Degraded/Ours Degraded/SlowIO"]);
+    world.remove_backends("n1");
+    pod(&mut world, "web", "n1", "a", json!({"volumeHealth": [{"name": "data"}]}));
+    assert_eq!(views(&world, "a"), ["kubelet/n1:"], "it recovered");
+}
+
+#[test]
+fn a_silent_agent_is_told_and_one_that_was_never_there_is_not() {
+    let mut world = world();
+    let start = Instant::now();
+    let at = |seconds| Now {
+        day: "2026-08-21T12:00:00Z".parse().unwrap(),
+        clock: start + Duration::from_secs(seconds),
+    };
+    let lease = |time: &str| {
+        read(json!({"spec": {"leaseDurationSeconds": 40, "renewTime": format!("2026-08-21T{time}.000000Z")}}))
+    };
+    world.put_report("n1", &report(&[]));
+    world.put_lease(at(0), "n1", &lease("11:59:00"));
+    assert_eq!(world.facts(&key("a")).undetermined, ["n1".into()]);
+    world.put_lease(at(10), "n1", &lease("11:59:10"));
+    assert_eq!(world.facts(&key("a")).undetermined, [""; 0].map(Into::into));
+    world.take_dirty();
+    assert_eq!(world.tick(at(20), true), Some(start + Duration::from_secs(70)));
+    assert_eq!((dirty(&mut world).len(), views(&world, "a")), (0, vec!["host/n1:".to_owned()]));
+    world.tick(at(70), true);
+    assert_eq!(dirty(&mut world), ["a"]);
+    assert_eq!(views(&world, "a"), ["host/n1: Unknown/AgentSilent"]);
+    let What::Unknown { message, .. } = world.facts(&key("a")).views[0].seen[0].what.clone() else {
+        panic!()
+    };
+    assert_eq!(
+        message,
+        "the agent on node n1 is silent since 2026-08-21T11:59:10Z; what it said last stands"
+    );
+    world.remove_lease("n1");
+    assert_eq!(views(&world, "a"), ["host/n1:"], "an agent that was taken away is not silent");
+}
+
+#[test]
+fn a_report_that_had_to_leave_something_out_does_not_make_the_rest_healthy() {
+    let mut world = world();
+    let mut report = report(&["h-elsewhere"]);
+    report.omitted = 3;
+    world.put_report("n1", &report);
+    assert_eq!(views(&world, "a"), ["host/n1: Unknown/ReportOverflow"]);
+    report.omitted = 0;
+    world.put_report("n1", &report);
+    assert_eq!((dirty(&mut world), views(&world, "a")), (vec!["a".to_owned()], vec!["host/n1:".to_owned()]));
+}
+
+#[test]
+fn where_the_server_does_not_check_agents_it_is_said() {
+    let mut world = world();
+    world.put_report("n1", &report(&["h-a"]));
+    assert_eq!(world.facts(&key("a")).views[0].verified, None);
+    world.set_verified(false);
+    assert_eq!(world.facts(&key("a")).views[0].verified, Some(false));
+}
+
+#[test]
+fn what_was_written_is_not_overtaken_by_what_the_watch_brings_late() {
+    let mut world = world();
+    let object = |version: &str, reason: &str| -> shape::StoredHealth {
+        let metadata = json!({"uid": "u", "resourceVersion": version});
+        let headline = json!({"health": "HealthWarning", "status": "Degraded", "reason": reason});
+        read(json!({"metadata": metadata, "status": {"headline": headline}}))
+    };
+    world.put_stored("shop", "a", &object("9", "New"));
+    assert_eq!(dirty(&mut world), ["a"]);
+    world.put_stored("shop", "a", &object("8", "Old"));
+    assert_eq!(dirty(&mut world), [""; 0]);
+    let stored = world.stored();
+    assert_eq!(stored[&key("a")].headline.reason.as_deref(), Some("New"));
+    world.put_stored("shop", "a", &object("10", "Newer"));
+    assert_eq!(dirty(&mut world), ["a"]);
+}
+
+#[test]
+fn a_generic_ephemeral_volume_is_used_by_its_pod() {
+    let mut world = world();
+    let pod = json!({"spec": {"nodeName": "n2", "volumes": [{"name": "x", "ephemeral": {"volumeClaimTemplate": {}}}]}});
+    world.put_pod("shop", "b", &read(pod));
+    assert_eq!(dirty(&mut world), ["b-x"]);
+}

@@ -1,0 +1,214 @@
+//! Which directory of the kubelet is which volume of a pod. Pure.
+//!
+//! The kubelet names the directory of a claim's volume after its PersistentVolume, and a pod knows only the claim. The
+//! PersistentVolume says whose it is. Where it cannot be read, what remains may still be unambiguous.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use volmedic_api::{Kind, ObjectRef};
+
+use super::kubelet::{CSI, Found, Layout, NoComponent, Staging, VolData};
+use super::pv::Facts;
+use super::record::{Record, Source, Wanted};
+use super::volume::{Access, Key, Mode, Phase, Use};
+
+/// One volume of one pod, placed.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) key: Key,
+    pub(super) pv: Option<Arc<str>>,
+    pub(super) mode: Mode,
+    pub(super) staging: Option<PathBuf>,
+    pub(super) fs_type: Option<Box<str>>,
+    pub(super) used: Use,
+}
+
+/// All that was found out about a pod's volumes.
+#[derive(Debug, Default)]
+pub(super) struct Placed {
+    pub(super) parts: Vec<Part>,
+    /// Some volume of the pod has no directory (yet).
+    pub(super) incomplete: bool,
+    /// Directories that are nobody's, each with a sentence.
+    pub(super) troubles: Vec<String>,
+}
+
+/// A claim of the pod, under all names that the pod has for it.
+type Claims<'a> = BTreeMap<&'a str, Vec<&'a Wanted>>;
+
+/// Each directory comes with how far the pod is with it.
+pub(super) fn place<'a>(
+    record: &Record,
+    found: impl IntoIterator<Item = (&'a Found, Phase)>,
+    facts: impl Fn(&str) -> Option<&'a Facts>,
+    layout: &Layout,
+) -> Placed {
+    let mut claims = Claims::new();
+    for wanted in &record.wanted {
+        if let Source::Claim(claim) = &wanted.source {
+            claims.entry(claim).or_default().push(wanted);
+        }
+    }
+    let mut inline =
+        record.wanted.iter().filter(|wanted| matches!(wanted.source, Source::Inline { .. })).count();
+    let mut placed = Placed::default();
+    let mut open = Vec::new();
+    for (found, phase) in found {
+        let facts = facts(&found.dir.name);
+        let spot = Spot { record, found, phase, facts, layout };
+        if let Some(wanted) = spot.inline() {
+            inline -= 1;
+            placed.push(spot.part(&[wanted]));
+        } else if let Some(mine) = spot.claim().and_then(|claim| claims.remove(claim)) {
+            placed.push(spot.part(&mine));
+        } else if found.dir.is_csi() {
+            open.push(spot);
+        }
+        // Anything else may be a volume that the pod brought itself, and its name only looks like that of a claim's.
+    }
+    for mode in [Mode::Filesystem, Mode::Block] {
+        let spots = open.extract_if(.., |spot| spot.found.dir.mode == mode).collect::<Vec<_>>();
+        let names: Vec<_> =
+            claims.iter().filter(|(_, names)| names[0].mode == mode).map(|(&name, _)| name).collect();
+        match (&spots[..], &names[..]) {
+            // A PersistentVolume that was read said that it belongs to no claim of this pod.
+            ([spot], [name]) if spot.facts.is_none() && !spot.note().is_some_and(VolData::is_inline) => {
+                let mine = claims.remove(name).unwrap_or_default();
+                placed.push(spot.part(&mine));
+            }
+            _ => spots.iter().for_each(|spot| placed.push(spot.part(&[]))),
+        }
+    }
+    placed.incomplete = inline > 0 || !claims.is_empty();
+    placed
+}
+
+impl Placed {
+    fn push(&mut self, part: Result<Part, String>) {
+        match part {
+            Ok(part) => self.parts.push(part),
+            Err(why) => self.troubles.push(why),
+        }
+    }
+}
+
+/// A directory of a pod, and what is known of it.
+struct Spot<'a> {
+    record: &'a Record,
+    found: &'a Found,
+    phase: Phase,
+    facts: Option<&'a Facts>,
+    layout: &'a Layout,
+}
+
+impl<'a> Spot<'a> {
+    fn note(&self) -> Option<&'a VolData> {
+        self.found.note.as_ref()?.as_ref().ok()
+    }
+
+    /// The inline volume that this is.
+    fn inline(&self) -> Option<&'a Wanted> {
+        let dir = &self.found.dir;
+        if !dir.is_csi() {
+            return None;
+        }
+        self.record.wanted.iter().find(|wanted| match &wanted.source {
+            Source::Inline { driver, .. } if *wanted.name == *dir.name => {
+                self.note().is_none_or(|note| *note.driver == **driver)
+            }
+            _ => false,
+        })
+    }
+
+    /// The name of the claim in the pod's namespace that the PersistentVolume is bound to.
+    fn claim(&self) -> Option<&'a str> {
+        let claim = self.facts?.claim.as_ref()?;
+        (claim.namespace == self.record.pod.namespace).then_some(&*claim.name)
+    }
+
+    /// `mine` are the names that the pod has for it. An error says why nobody can say which volume it is.
+    fn part(&self, mine: &[&Wanted]) -> Result<Part, String> {
+        let Self { record, found, phase, facts, layout } = *self;
+        let key = self.key()?;
+        let first = mine.first().copied();
+        let (uid, name, mode) = (record.kubelet_uid(), &*found.dir.name, found.dir.mode);
+        let paths = || -> Result<_, NoComponent> {
+            let target = match (mode, found.dir.plugin()) {
+                (Mode::Filesystem, CSI) => layout.publish(uid, name)?,
+                (Mode::Filesystem, plugin) => layout.volume(uid, plugin, name)?,
+                (Mode::Block, CSI) => layout.block_publish(name, uid)?,
+                (Mode::Block, plugin) => layout.block_map(uid, plugin, name)?,
+            };
+            let staging = match found.staging {
+                Staging::None => None,
+                Staging::Hashed => Some(layout.staging(&key.driver, &key.handle)?),
+                Staging::Named => Some(layout.old_staging(name)?),
+                Staging::Block => Some(layout.block_staging(name)?),
+            };
+            let sub_paths = mine.iter().flat_map(|wanted| &wanted.sub_paths);
+            let sub_paths = sub_paths.map(|(container, index)| layout.sub_path(uid, name, container, *index));
+            Ok((target, staging, sub_paths.collect::<Result<_, _>>()?))
+        };
+        let (target, staging, sub_paths) = paths().map_err(|why| format!("{why}, so it is left out"))?;
+        let inline = first.and_then(|wanted| match &wanted.source {
+            Source::Inline { fs_type, .. } => Some(fs_type),
+            Source::Claim(_) => None,
+        });
+        let is_inline = inline.is_some() || self.note().is_some_and(VolData::is_inline);
+        let claim = first.and_then(|wanted| match &wanted.source {
+            Source::Claim(name) => Some(match facts.and_then(|facts| facts.claim.as_ref()) {
+                Some(claim) => claim.clone(),
+                None => {
+                    let namespace = &record.pod.namespace;
+                    Arc::new(ObjectRef::new(Kind::PersistentVolumeClaim, namespace, name, ""))
+                }
+            }),
+            Source::Inline { .. } => None,
+        });
+        Ok(Part {
+            pv: (!is_inline).then(|| found.dir.name.clone()),
+            mode,
+            staging,
+            fs_type: inline.cloned().unwrap_or_else(|| facts.and_then(|facts| facts.fs_type.clone())),
+            used: Use {
+                pod: record.pod.clone(),
+                volume: first.map(|wanted| wanted.name.clone()),
+                claim,
+                target,
+                sub_paths,
+                access: self.access(mine, is_inline),
+                phase,
+                kubelet: mine.iter().find_map(|wanted| wanted.kubelet.clone()),
+            },
+            key,
+        })
+    }
+
+    fn access(&self, mine: &[&Wanted], is_inline: bool) -> Access {
+        let read_only = mine.iter().filter(|wanted| wanted.read_only).count();
+        match self.facts {
+            Some(facts) if facts.read_only => Access::ReadOnly,
+            // The same claim under several names is mounted once, and there is no telling in whose way.
+            _ if mine.is_empty() || 0 < read_only && read_only < mine.len() => Access::Unknown,
+            _ if read_only > 0 => Access::ReadOnly,
+            None if !is_inline => Access::Unknown,
+            _ => Access::ReadWrite,
+        }
+    }
+
+    fn key(&self) -> Result<Key, String> {
+        let dir = &self.found.dir;
+        match (&self.found.note, self.facts.and_then(|facts| facts.csi.as_deref())) {
+            // A plugin of the kubelet's own. In paths its name has other slashes.
+            (None, _) => Ok(Key { driver: dir.plugin().replace('~', "/").into(), handle: dir.name.clone() }),
+            (Some(Ok(note)), _) => Ok(Key { driver: note.driver.clone(), handle: note.handle.clone() }),
+            (Some(Err(_)), Some(key)) => Ok(key.clone()),
+            (Some(Err(why)), None) => Err(format!("{why}; the volume is left out until it can be")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

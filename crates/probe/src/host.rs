@@ -1,0 +1,221 @@
+//! Looks at volumes by the host's own eyes, with no help from their drivers.
+//!
+//! [`Host::look`] compares a volume with what it is [`Expected`] to be: the mount table, the options of its file
+//! system, the block device under it, and, through a helper process, the volume itself. Each check is a small module
+//! that judges facts and what was remembered; this one gathers the facts. A check that could not be done leaves what it
+//! found before alone.
+//!
+//! What must hold: this process touches no path inside of a volume, every wait has an end, and what may be kubelet at
+//! work is seen twice before it is told.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use volmedic_health::{Sight, WhyKind};
+use volmedic_host::Off;
+use volmedic_host::block::Sysfs;
+use volmedic_host::fuse::Connections;
+use volmedic_host::helper::Helpers;
+use volmedic_host::kernel_log::Evidence;
+use volmedic_host::mounts::Table;
+
+mod ask;
+mod checks;
+mod counters;
+mod device;
+mod evidence;
+mod examine;
+mod expected;
+mod findings;
+mod fullness;
+mod memory;
+mod mounted;
+mod reachable;
+mod stalled;
+mod text;
+mod writable;
+
+pub use checks::CheckState;
+pub use expected::{Expected, Key, Mode, Target};
+pub use fullness::Thresholds;
+pub use memory::{Baseline, Disk, Errors, Full, Place};
+
+use memory::Memory;
+
+use crate::Usage;
+
+/// How the checks are done.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// For one question to a volume. A healthy one answers within milliseconds, a busy one within a second.
+    pub deadline: Duration,
+    /// How many entries of the volume's directory are read.
+    pub entries: u32,
+    /// Whether the first and last block of a raw device are read; their bytes go nowhere.
+    pub read_devices: bool,
+    pub thresholds: Thresholds,
+    /// What the mount table seems to say must be so for this long before it is told.
+    pub confirm: Duration,
+    /// Requests that wait at a device which answers none for this long are a hang.
+    pub stalled: Duration,
+    /// The mount table is read anew when it is older than this.
+    pub table_age: Duration,
+    /// Whose mount table is read: our own, or that of another process, such as 1 in the host's PID namespace.
+    pub mounts_of: Option<u32>,
+    /// Where the host's sysfs is.
+    pub sysfs: PathBuf,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(5),
+            entries: 64,
+            read_devices: true,
+            thresholds: Thresholds::default(),
+            confirm: Duration::from_secs(1),
+            stalled: Duration::from_secs(30),
+            table_age: Duration::from_millis(200),
+            mounts_of: None,
+            sysfs: "/sys".into(),
+        }
+    }
+}
+
+/// What one look came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Looked {
+    pub sight: Sight,
+    /// How full it is, if it could be asked.
+    pub usage: Option<Usage>,
+    /// Something must be seen once more before it is told: look again after this time, with what is expected then.
+    pub again: Option<Duration>,
+    /// Why the volume itself cannot be asked although nothing is wrong with it. All else was looked at.
+    pub limited: Option<String>,
+}
+
+impl Looked {
+    fn not_seen(kind: WhyKind, why: &str) -> Self {
+        Self { sight: Sight::not_seen(kind, why), usage: None, again: None, limited: None }
+    }
+}
+
+/// The checks of this host, and what they remember.
+#[derive(Debug)]
+pub struct Host {
+    helpers: Arc<Helpers>,
+    settings: Settings,
+    sysfs: Sysfs,
+    connections: Result<Connections, Off>,
+    evidence: Result<Arc<Mutex<Evidence>>, Off>,
+    /// Seconds since 1970.
+    booted: u64,
+    table: Mutex<Option<(Instant, Arc<Table>)>>,
+    memories: Mutex<HashMap<Key, Arc<Mutex<Memory>>>>,
+}
+
+impl Host {
+    pub fn new(helpers: Arc<Helpers>, settings: Settings) -> Self {
+        let sysfs = Sysfs::at(&settings.sysfs);
+        let connections = Connections::open_at(settings.sysfs.join("fs/fuse/connections"));
+        Self {
+            helpers,
+            sysfs,
+            connections,
+            evidence: Err(Off {
+                what: "the kernel log is not read",
+                why: "nobody reads it for these checks".to_owned(),
+                remedy: "hand over what a reader of it collects",
+            }),
+            booted: evidence::booted(),
+            table: Mutex::default(),
+            memories: Mutex::default(),
+            settings,
+        }
+    }
+
+    /// With what somebody collects from the kernel's log, or why nobody can.
+    #[must_use]
+    pub fn with_evidence(self, evidence: Result<Arc<Mutex<Evidence>>, Off>) -> Self {
+        Self { evidence, ..self }
+    }
+
+    pub fn helpers(&self) -> &Helpers {
+        &self.helpers
+    }
+
+    /// Looks at one volume. Blocks until its helper answered or its deadline passed, so from an async task it goes
+    /// through a blocking thread.
+    pub fn look(&self, expected: &Expected) -> Looked {
+        if expected.targets.is_empty() {
+            return Looked::not_seen(WhyKind::NoAnswer, "no pod uses the volume now");
+        }
+        let memory = Arc::clone(lock(&self.memories).entry(expected.key()).or_default());
+        let mut memory = match memory.try_lock() {
+            Ok(memory) => memory,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Looked::not_seen(WhyKind::NoAnswer, "another look at the volume is under way");
+            }
+        };
+        match self.table() {
+            Ok(table) => self.examine(expected, &table, &mut memory),
+            Err(error) => Looked::not_seen(WhyKind::Failed, &error.to_string()),
+        }
+    }
+
+    /// The mount table, read once for all looks of the same moment.
+    pub fn table(&self) -> io::Result<Arc<Table>> {
+        let mut cached = lock(&self.table);
+        if let Some((read, table)) = &*cached
+            && read.elapsed() < self.settings.table_age
+        {
+            return Ok(Arc::clone(table));
+        }
+        // The time before it was read: no look may take it for newer than it is.
+        let now = Instant::now();
+        let table = Arc::new(match self.settings.mounts_of {
+            None => Table::read()?,
+            Some(process) => Table::read_of(process)?,
+        });
+        *cached = Some((now, Arc::clone(&table)));
+        Ok(table)
+    }
+
+    /// The mount table has changed: the next look reads it anew.
+    pub fn mounts_changed(&self) {
+        *lock(&self.table) = None;
+    }
+
+    /// What must outlive a restart. A volume that is being looked at right now is left out.
+    pub fn baselines(&self) -> Vec<(Key, Baseline)> {
+        let memories: Vec<_> =
+            lock(&self.memories).iter().map(|(key, memory)| (key.clone(), Arc::clone(memory))).collect();
+        let kept = memories.into_iter().filter_map(|(key, memory)| {
+            let baseline = memory.try_lock().ok()?.baseline.clone();
+            Some((key, baseline))
+        });
+        kept.collect()
+    }
+
+    /// Goes on from what was remembered before a restart.
+    pub fn recall(&self, baselines: impl IntoIterator<Item = (Key, Baseline)>) {
+        let mut memories = lock(&self.memories);
+        for (key, baseline) in baselines {
+            memories.insert(key, Arc::new(Mutex::new(Memory::from_baseline(baseline))));
+        }
+    }
+
+    /// Forgets the volumes that are not on this host any more. One that comes back is seen for the first time.
+    pub fn keep(&self, wanted: impl Fn(&Key) -> bool) {
+        lock(&self.memories).retain(|key, _| wanted(key));
+    }
+}
+
+/// Nothing that holds one of these locks can panic half way through a change.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,47 @@
+//! What a volume on this host should be like. Whoever asks for a look says so; nothing in here was looked up.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// One volume, and where it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    pub driver: Arc<str>,
+    pub handle: Arc<str>,
+    pub mode: Mode,
+    /// Where it would be staged. It need not be: many drivers publish without staging.
+    pub staging: Option<PathBuf>,
+    /// Only the places that a pod uses now: not those still being set up or already going away.
+    pub targets: Vec<Target>,
+}
+
+/// How a volume is given to its pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Filesystem,
+    /// The targets are device nodes (not links to them).
+    Block,
+}
+
+/// A place where a pod uses the volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    pub path: PathBuf,
+    /// It was asked for read-only, so finding it so is no problem.
+    pub read_only: bool,
+    /// Which pod, for messages: `namespace/name`.
+    pub pod: Box<str>,
+}
+
+impl Expected {
+    pub(super) fn key(&self) -> Key {
+        Key { driver: self.driver.clone(), handle: self.handle.clone() }
+    }
+}
+
+/// What a volume is remembered by.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub driver: Arc<str>,
+    pub handle: Arc<str>,
+}

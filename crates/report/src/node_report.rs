@@ -1,0 +1,203 @@
+//! What an agent says about its node: one NodeVolumeHealth, written only when it changes, and a Lease that says that
+//! the agent lives.
+
+mod compose;
+mod fit;
+mod heartbeat;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use volmedic_api::resource::{GROUP, NodeReport, NodeVolumeHealth, VERSION};
+
+use crate::failure::{Failure, call};
+pub use compose::{Whereabouts, node_report};
+use heartbeat::Heartbeat;
+
+/// Who owns what an agent applies.
+const FIELD_MANAGER: &str = "volmedic-agent";
+/// The Lease's name: this and the node's name.
+const LEASE: &str = "volmedic-agent-";
+/// Reports that come this close to each other are one.
+const COALESCE: Duration = Duration::from_millis(100);
+/// Somebody may have changed or deleted what we wrote.
+const LOOK_AGAIN: Duration = Duration::from_mins(10);
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_mins(2);
+
+/// How the agent of a node reports.
+#[derive(Debug, Clone)]
+pub struct NodeReporterOptions {
+    pub node: String,
+    /// Where the Lease is: the agent's own namespace.
+    pub namespace: String,
+    /// How often a sign of life is given. The hub gives an agent up after about six times that.
+    pub heartbeat: Duration,
+}
+
+impl NodeReporterOptions {
+    pub fn new(node: &str, namespace: &str) -> Self {
+        Self { node: node.to_owned(), namespace: namespace.to_owned(), heartbeat: Duration::from_secs(10) }
+    }
+}
+
+/// Keeps a node's report and its Lease up to date until dropped. It never waits for the API server, and never fails
+/// for good: where the resources are not installed it says so once and tries on.
+#[derive(Debug)]
+pub struct NodeReporter {
+    report: watch::Sender<Option<NodeReport>>,
+    written: watch::Receiver<u64>,
+    /// Dropping them ends the work.
+    _tasks: JoinSet<Infallible>,
+}
+
+impl NodeReporter {
+    /// Begins to give signs of life. Must be called inside a tokio runtime.
+    pub fn start(client: &Client, options: &NodeReporterOptions) -> Self {
+        let (report, news) = watch::channel(None);
+        let (count, written) = watch::channel(0);
+        let mut tasks = JoinSet::new();
+        let writer = Writer {
+            api: Api::all(client.clone()),
+            node: options.node.clone(),
+            stored: None,
+            trouble: None,
+            count,
+        };
+        tasks.spawn(writer.run(news));
+        let lease = format!("{LEASE}{}", options.node);
+        tasks.spawn(
+            Heartbeat::new(client, &options.namespace, &lease, &options.node, options.heartbeat).run(),
+        );
+        Self { report, written, _tasks: tasks }
+    }
+
+    /// What there is to say from now on. The same again costs nothing. What is too much is cut down to the worst.
+    pub fn set(&self, report: NodeReport) {
+        let report = fit::within_bounds(report);
+        self.report.send_if_modified(|known| {
+            let changed = known.as_ref() != Some(&report);
+            if changed {
+                *known = Some(report);
+            }
+            changed
+        });
+    }
+
+    /// How often a report was written so far.
+    pub fn written(&self) -> u64 {
+        *self.written.borrow()
+    }
+}
+
+struct Writer {
+    api: Api<NodeVolumeHealth>,
+    node: String,
+    /// What we know to be there.
+    stored: Option<NodeReport>,
+    /// What went wrong last, so that it is told once.
+    trouble: Option<String>,
+    count: watch::Sender<u64>,
+}
+
+impl Writer {
+    async fn run(mut self, mut news: watch::Receiver<Option<NodeReport>>) -> Infallible {
+        let mut wait = FIRST_WAIT;
+        // Nothing to say yet, and nothing that is stored is touched before there is.
+        let mut next = None;
+        loop {
+            tokio::select! {
+                changed = news.changed() => match changed {
+                    Ok(()) => next = Some(Instant::now() + COALESCE),
+                    // Nobody can say anything any more; this is about to be dropped.
+                    Err(_) => std::future::pending().await,
+                },
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
+                    let wanted = news.borrow_and_update().clone();
+                    let Some(wanted) = wanted else { continue };
+                    match self.bring_about(&wanted).await {
+                        Ok(()) => {
+                            self.tell(None);
+                            wait = FIRST_WAIT;
+                            next = Some(Instant::now() + LOOK_AGAIN);
+                        }
+                        Err(failure) => {
+                            self.stored = None;
+                            self.tell(Some(sentence(&failure)));
+                            next = Some(Instant::now() + wait);
+                            wait = (wait * 2).min(LONGEST_WAIT);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads what is stored where we do not know it, and writes only if it is not what it should be.
+    async fn bring_about(&mut self, wanted: &NodeReport) -> Result<(), Failure> {
+        let known = self.stored.take().filter(|stored| stored != wanted);
+        if known.is_none() {
+            let stored = call(self.api.get_opt(&self.node)).await?;
+            if stored.is_some_and(|stored| stored.spec.report == *wanted) {
+                self.stored = Some(wanted.clone());
+                return Ok(());
+            }
+        }
+        let object = json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"),
+            "kind": "NodeVolumeHealth",
+            "metadata": {"name": self.node},
+            "spec": {"nodeName": self.node, "report": wanted},
+        });
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        call(self.api.patch(&self.node, &params, &Patch::Apply(object))).await?;
+        self.count.send_modify(|count| *count += 1);
+        self.stored = Some(wanted.clone());
+        Ok(())
+    }
+
+    fn tell(&mut self, trouble: Option<String>) {
+        match (&trouble, &self.trouble) {
+            (Some(new), old) if old.as_ref() != Some(new) => {
+                tracing::warn!("this node's volume health is not reported to the hub: {new}; trying on");
+            }
+            (None, Some(_)) => tracing::info!("this node's volume health is reported to the hub again"),
+            _ => {}
+        }
+        self.trouble = trouble;
+    }
+}
+
+fn sentence(failure: &Failure) -> String {
+    match failure {
+        Failure::Gone => {
+            "the API server does not know the resource NodeVolumeHealth; install deploy/crds".to_owned()
+        }
+        Failure::Exists | Failure::Conflict => "somebody else writes it at the same time".to_owned(),
+        Failure::Forbidden(why) => {
+            format!(
+                "we may not write it: {why}; apply deploy/admission-agent.yaml, and use a token that is bound to our pod"
+            )
+        }
+        Failure::Owned(why) | Failure::Refused(why) | Failure::Away(why) | Failure::Busy { why, .. } => {
+            why.clone()
+        }
+    }
+}
+
+/// Waits for an answer, but no longer than the time to the next try.
+async fn within<T>(
+    limit: Duration,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Failure> {
+    match timeout(limit, request).await {
+        Ok(answer) => answer.map_err(|error| Failure::of(&error)),
+        Err(_) => Err(Failure::Away(format!("no answer within {} s", limit.as_secs().max(1)))),
+    }
+}

@@ -1,0 +1,298 @@
+//! The list of volumes: counts, filter, table, and what changed.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::{Place, age, badge, bar, changes, document, link, name};
+use crate::row::vantage_word;
+use crate::text::plain;
+use crate::{About, Grade, Moment, Page, Query, Row, Snapshot, Sort, Wanted};
+
+/// So many changes are shown below the list.
+pub(in crate::page) const CHANGES: usize = 20;
+/// Pods and nodes of one row; the volume's own page has all.
+const NAMES: usize = 3;
+
+pub(in crate::page) fn volumes(
+    about: &About,
+    snapshot: &Snapshot,
+    query: &Query,
+    latest: &[Arc<Moment>],
+) -> Markup {
+    let page = snapshot.page(query);
+    let now = snapshot.at();
+    let live = html! {
+        (tiles(snapshot, query))
+        @if snapshot.drivers().len() > 1 { (drivers(snapshot, query)) }
+        (limits(about))
+        section aria-labelledby="volumes" {
+            div.bar-line {
+                h2 #volumes { "Volumes" }
+                p.muted { (found(snapshot, &page, query)) }
+            }
+            @if page.rows.is_empty() { (nothing(snapshot)) } @else { (table(snapshot, &page, query, now)) }
+            (pager(&page, query))
+        }
+        section aria-labelledby="changed" {
+            h2 #changed { "What changed" }
+            (changes(latest, now))
+        }
+    };
+    let title = snapshot.counts().to_string();
+    document(about, Place::Volumes, &title, &form(snapshot, query), &live)
+}
+
+/// The counts, each a link to what it counts.
+fn tiles(snapshot: &Snapshot, query: &Query) -> Markup {
+    let to = |health| link::volumes(&Query { health, page: 1, ..query.clone() });
+    let counts = snapshot.counts();
+    html! {
+        ul.tiles aria-label="Volumes by health" {
+            li {
+                a.tile href=(to(None)) aria-current=[query.health.is_none().then_some("true")] {
+                    span.count { (thousands(counts.total())) } span.label { "All volumes" }
+                }
+            }
+            @for (grade, count) in counts.iter() {
+                // A status that nobody knows is rare; it has a tile only when there is one.
+                @if count > 0 || grade != Grade::Unrecognized {
+                    @let current = query.health == Some(Wanted::Only(grade));
+                    li {
+                        a.tile .{ "g-" (grade.slug()) } .none[count == 0]
+                            href=(to(Some(Wanted::Only(grade)))) aria-current=[current.then_some("true")] {
+                            span.count { (thousands(count)) }
+                            span.label { span aria-hidden="true" { (grade.sign()) " " } (grade.label()) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn drivers(snapshot: &Snapshot, query: &Query) -> Markup {
+    html! {
+        section.drivers aria-labelledby="drivers" {
+            h2 #drivers { "Drivers" }
+            ul {
+                @for (driver, counts) in snapshot.drivers() {
+                    @let here = *query.driver == **driver;
+                    @let wanted = if here { String::new() } else { driver.to_string() };
+                    li {
+                        a href=(link::volumes(&Query { driver: wanted, page: 1, ..query.clone() }))
+                            aria-current=[here.then_some("true")] { (name(driver)) }
+                        (bar(counts))
+                        span.muted { (counts) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What cannot be seen from here.
+fn limits(about: &About) -> Markup {
+    html! {
+        @if let [first, rest @ ..] = about.limits.as_slice() {
+            p.note {
+                strong { "Cannot be seen from here: " } (plain(first))
+                @if !rest.is_empty() { " " a href="source" { "and " (rest.len()) " more" } }
+            }
+        }
+    }
+}
+
+fn form(snapshot: &Snapshot, query: &Query) -> Markup {
+    let chosen = |health: Option<Wanted>| query.health == health;
+    html! {
+        h1.hidden { "Volumes" }
+        form.filter method="get" action="./" role="search" {
+            label { span { "Search" }
+                input #search type="search" name="q" value=(query.search) autocomplete="off" spellcheck="false"
+                    placeholder="claim, volume, pod, node, reason …";
+            }
+            label { span { "Health" }
+                select name="health" {
+                    option value="" selected[chosen(None)] { "any" }
+                    option value="NotWell" selected[chosen(Some(Wanted::NotWell))] { "not healthy" }
+                    @for grade in Grade::ALL {
+                        option value=(grade.name()) selected[chosen(Some(Wanted::Only(grade)))] { (grade.label()) }
+                    }
+                }
+            }
+            @if snapshot.drivers().len() > 1 || !query.driver.is_empty() {
+                label { span { "Driver" }
+                    select name="driver" {
+                        option value="" { "any" }
+                        @for driver in snapshot.drivers().keys() {
+                            option value=(driver) selected[**driver == *query.driver] { (plain(driver)) }
+                        }
+                    }
+                }
+            }
+            @if snapshot.has().claims || !query.namespace.is_empty() {
+                label { span { "Namespace" }
+                    input.short name="namespace" value=(query.namespace) autocomplete="off" spellcheck="false";
+                }
+            }
+            @if snapshot.has().nodes || !query.node.is_empty() {
+                label { span { "Node" }
+                    input.short name="node" value=(query.node) autocomplete="off" spellcheck="false";
+                }
+            }
+            label { span { "Order" }
+                select name="sort" {
+                    @for sort in Sort::ALL {
+                        option value=(sort.name()) selected[sort == query.sort] { (sort.label()) }
+                    }
+                }
+            }
+            @if query.per_page != Query::PER_PAGE { input type="hidden" name="per" value=(query.per_page); }
+            button { "Show" }
+            @if !query.is_open() { a.clear href="./" { "Show all" } }
+        }
+    }
+}
+
+fn found(snapshot: &Snapshot, page: &Page<'_>, query: &Query) -> String {
+    let total = thousands(snapshot.counts().total());
+    let which = if query.is_open() {
+        format!("{total} in all")
+    } else {
+        format!("{} of {total} match", thousands(page.matched))
+    };
+    if page.pages == 1 {
+        which
+    } else {
+        format!("{which}, page {} of {}", thousands(page.page), thousands(page.pages))
+    }
+}
+
+fn nothing(snapshot: &Snapshot) -> Markup {
+    html! {
+        @if snapshot.rows().is_empty() {
+            p.empty { "No volume is known here yet. " a href="source" { "What this looks at, and what it cannot see" } }
+        } @else {
+            p.empty { "No volume matches. " a href="./" { "Show all" } }
+        }
+    }
+}
+
+fn table(snapshot: &Snapshot, page: &Page<'_>, query: &Query, now: Timestamp) -> Markup {
+    let has = snapshot.has();
+    let places = has.nodes || has.pods;
+    let sorted = |sort| (query.sort == sort).then_some("ascending");
+    html! {
+        div.scroll tabindex="0" role="region" aria-labelledby="volumes" {
+            table.volumes {
+                caption.hidden { "Volumes, " (query.sort.label()) }
+                thead {
+                    tr {
+                        th scope="col" aria-sort=[sorted(Sort::Worst)] { "Health" }
+                        th scope="col" aria-sort=[sorted(Sort::Name)] {
+                            @if has.claims { "Claim" } @else { "Volume" }
+                        }
+                        th scope="col" { "What is wrong" }
+                        th scope="col" aria-sort=[sorted(Sort::Oldest)] { "For" }
+                        @if places { th scope="col" { "Used by" } }
+                        th scope="col" { "Seen by" }
+                        th scope="col" { "Next step" }
+                    }
+                }
+                tbody {
+                    @for row in &page.rows { (line(snapshot, row, places, now)) }
+                }
+            }
+        }
+    }
+}
+
+fn line(snapshot: &Snapshot, row: &Row, places: bool, now: Timestamp) -> Markup {
+    let has = snapshot.has();
+    let here = link::volume(&row.driver, &row.volume);
+    html! {
+        tr .{ "g-" (row.grade().slug()) } {
+            td { (badge(row.grade(), &row.health.to_string())) }
+            th.name scope="row" {
+                @if row.claim.is_empty() {
+                    a href=(here) { (name(&row.volume)) }
+                } @else {
+                    a href=(here) { (name(&row.namespace)) "/" (name(&row.claim)) }
+                    span.second { (name(&row.volume)) }
+                }
+                @if has.drivers { span.second { (name(&row.driver)) } }
+            }
+            td.wrong {
+                @if !row.reason().is_empty() { span.reason { (plain(row.reason())) } }
+                @if !row.message().is_empty() { span.second { (name(row.message())) } }
+            }
+            td.nowrap { @if let Some(since) = row.since { (age(since, now)) } }
+            @if places {
+                td.used {
+                    (some(&row.pods))
+                    @if !row.nodes.is_empty() { span.second { "on " (some(&row.nodes)) } }
+                }
+            }
+            td.seen {
+                @for vantage in row.seers().take(NAMES) { span.word { (name(&vantage_word(vantage))) } " " }
+            }
+            td.next { (row.next()) }
+        }
+    }
+}
+
+fn some<T: AsRef<str>>(names: &[T]) -> Markup {
+    html! {
+        @for (index, one) in names.iter().take(NAMES).enumerate() {
+            @if index > 0 { ", " }
+            (name(one.as_ref()))
+        }
+        @if names.len() > NAMES { " and " (names.len() - NAMES) " more" }
+    }
+}
+
+fn pager(page: &Page<'_>, query: &Query) -> Markup {
+    let to = |number| link::volumes(&Query { page: number, ..query.clone() });
+    html! {
+        @if page.pages > 1 {
+            nav.pager aria-label="Pages of volumes" {
+                @if page.page > 1 {
+                    a href=(to(1)) { "First" } " " a rel="prev" href=(to(page.page - 1)) { "Previous" }
+                }
+                span { "Page " (thousands(page.page)) " of " (thousands(page.pages)) }
+                @if page.page < page.pages {
+                    a rel="next" href=(to(page.page + 1)) { "Next" } " " a href=(to(page.pages)) { "Last" }
+                }
+            }
+        }
+    }
+}
+
+/// With thin spaces, as in 100 000.
+fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_numbers_can_be_read() {
+        let check = |number, expected: &str| assert_eq!(thousands(number).replace('\u{202f}', " "), expected);
+        check(0, "0");
+        check(999, "999");
+        check(1_000, "1 000");
+        check(1_234_567, "1 234 567");
+    }
+}

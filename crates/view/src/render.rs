@@ -1,0 +1,9 @@
+//! Rows as text: a table for people, JSON and YAML for machines.
+
+mod data;
+mod explain;
+mod table;
+
+pub use data::{Document, json, yaml};
+pub use explain::explain;
+pub use table::{Paint, Table};

@@ -1,0 +1,280 @@
+//! The agent role: on a node, about every volume of every pod there, on every pod.
+
+mod args;
+mod driver_eyes;
+mod host_eyes;
+mod journal;
+mod memory;
+mod pipes;
+mod ports;
+mod sockets;
+mod usage;
+mod view;
+mod wakes;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use volmedic_health::{Ledger, Policy};
+use volmedic_host::fs_errors::FsErrors;
+use volmedic_host::helper::{Helpers, Limits};
+use volmedic_host::kernel_log::{KernelLog, Start};
+use volmedic_inventory::node::{Inventory, Options};
+use volmedic_monitor::{Board, read};
+use volmedic_probe::host::{Baseline, Host, Key, Thresholds};
+use volmedic_report::Reporter;
+
+pub(crate) use args::Args;
+use args::Config;
+use host_eyes::Eyes;
+use journal::Journal;
+use memory::{Memory, Shelf};
+use pipes::{Common, Pipes};
+use sockets::Sockets;
+use usage::Usages;
+
+use crate::cluster;
+use crate::http::{self, Health};
+use crate::signals::Signals;
+
+/// What is still to be told when a signal comes gets this long.
+const FLUSH: Duration = Duration::from_secs(5);
+/// Wake-ups that may wait for the pipes.
+const WAKES: usize = 64;
+/// Series of single volumes in one scrape.
+const SICK_SERIES: usize = 1000;
+/// Threads beside those of the looks: for the memory, the kubelet's directories, and the kernel.
+const MORE_THREADS: usize = 16;
+
+pub(crate) fn run(args: Args) -> Result<(), Box<dyn Error>> {
+    let config = args.resolve();
+    let threads = config.helpers + MORE_THREADS;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(threads)
+        // Threads that wait cost memory; they are back in no time.
+        .thread_keep_alive(Duration::from_secs(1))
+        .build()?;
+    let outcome = runtime.block_on(serve(config));
+    // A look that hangs is not waited for.
+    runtime.shutdown_background();
+    outcome.map_err(Into::into)
+}
+
+/// Runs until a signal comes.
+async fn serve(config: Config) -> anyhow::Result<()> {
+    let mut signals = Signals::new()?;
+    let client = cluster::client(config.kubeconfig.as_ref()).await?;
+    let mut registry = Registry::default();
+    let csi_metrics = volmedic_csi::Metrics::register(&mut registry);
+    let inventory_metrics = volmedic_inventory::Metrics::register(&mut registry);
+    let report_metrics = volmedic_report::Metrics::register(&mut registry);
+    let picture = view::Picture::default();
+    volmedic_report::register_view(&mut registry, SICK_SERIES, picture.clone());
+    volmedic_report::register_agent(&mut registry, {
+        let picture = picture.clone();
+        move || picture.agent()
+    });
+    let health = Arc::new(Health::default());
+    let mut tasks = JoinSet::new();
+    if let Some(address) = config.http {
+        tasks.spawn(http::serve(address, &config.metrics_path, Arc::new(registry), health.clone()).await?);
+    }
+
+    let options = Options::of_this_machine(&config.node, config.kubelet_root.clone());
+    tracing::info!(node = config.node, "the kubelet's directory is {}", options.kubelet_root.display());
+    let inventory = Arc::new(Inventory::start(&client, &options, &inventory_metrics));
+    health.set_ready(view::ready_check(&inventory));
+
+    let helpers = Arc::new(Helpers::new(Limits { running: config.helpers, stuck: config.stuck_helpers }));
+    let (disturbed, disturbances) = mpsc::channel(WAKES);
+    let evidence = Arc::new(Mutex::default());
+    let log = KernelLog::open(Start::Oldest);
+    let known = log.as_ref().map(|_| evidence.clone()).map_err(Clone::clone);
+    let host = Arc::new(Host::new(helpers.clone(), checks(&config)).with_evidence(known));
+    let fs_errors = FsErrors::open().map(Arc::new);
+    for off in host.checks().into_iter().filter_map(|check| Some((check.name, check.off?))) {
+        tracing::warn!(check = off.0, "this check is off: {}", off.1);
+    }
+    if let Err(off) = &fs_errors {
+        tracing::warn!(check = "fs-errors", "this check is off: {off}");
+    }
+
+    let remind_every =
+        config.remind_every.map(|every| SignedDuration::try_from(every).unwrap_or(SignedDuration::MAX));
+    let board = Board::new(Ledger::new(Policy { remind_every, ..Policy::default() }));
+    let usages = Arc::new(Usages::default());
+    picture.attach(view::Source {
+        board: board.clone(),
+        inventory: inventory.clone(),
+        host: host.clone(),
+        more_checks: vec![("fs-errors", fs_errors.is_ok())],
+        usages: usages.clone(),
+        show_usage: config.usage_metrics,
+    });
+
+    tokio::select! {
+        () = ready(&inventory) => {}
+        () = signals.next() => return Ok(()),
+    }
+
+    let shelf = open_shelf(&config);
+    let memory = shelf.as_ref().map(recall).unwrap_or_default();
+    let unsent = memory.unsent.clone();
+    let baselines = restore(&board, &host, memory);
+    let instance = volmedic_lease::hostname().unwrap_or_default();
+    let mut report = volmedic_report::Options::of_agent(&config.node, &instance);
+    report.limits.qps = config.qps;
+    report.limits.burst = config.burst;
+    let reporter = Arc::new(Reporter::start(&client, &report, report_metrics.clone()));
+    let names = inventory.clone();
+    let known_as = Arc::new(move |subject: &_| ports::known_as(&names, subject));
+    let journal = Journal::new(
+        board.clone(),
+        reporter,
+        shelf,
+        unsent,
+        known_as,
+        keeper_of_baselines(host.clone(), inventory.clone(), baselines),
+    );
+
+    let (watched, kernel) = (inventory.clone(), disturbed.clone());
+    tasks.spawn(wakes::mounts(watched.clone(), host.clone(), config.mounts_of, disturbed.clone()));
+    if let Ok(log) = log {
+        tasks.spawn(wakes::kernel_log(watched.clone(), host.clone(), log, evidence, kernel));
+    }
+    if let Ok(errors) = fs_errors {
+        let deadline = config.look_deadline;
+        tasks.spawn(wakes::fs_errors(watched, host.clone(), helpers, deadline, errors, disturbed));
+    }
+    let sockets = Sockets::new(config.look_deadline, csi_metrics);
+    let drivers = sockets.watch();
+    if config.addresses.is_empty() {
+        tasks.spawn(sockets.found_in(options.kubelet_root.join("plugins_registry")));
+    } else {
+        tasks.spawn(sockets.given(config.addresses.clone()));
+    }
+
+    let eyes = Eyes::new(inventory.clone(), host, config.helpers, usages, report_metrics.probes.clone());
+    let common = Common {
+        node: config.node.as_str().into(),
+        inventory: inventory.clone(),
+        board,
+        journal: journal.clone(),
+        eyes: Arc::new(eyes),
+        settings: volmedic_monitor::Settings {
+            list_every: config.look_every,
+            look_every: config.look_every,
+            workers: config.workers,
+        },
+        kubelet: config.kubelet_health,
+        usage: config.usage_metrics,
+    };
+    let pipes = Pipes::new(common, drivers);
+    tracing::info!(node = config.node, volumes = inventory.volumes().len(), "watching");
+    tokio::select! {
+        () = pipes.run(disturbances) => {}
+        () = journal.run() => {}
+        () = signals.next() => {}
+    }
+    drop(tasks);
+    let left = journal.end(FLUSH).await;
+    if left > 0 {
+        tracing::warn!("{left} reports could not be sent before the end; the next start sends them");
+    }
+    Ok(())
+}
+
+fn checks(config: &Config) -> volmedic_probe::host::Settings {
+    let share = |percent: u8| f64::from(percent) / 100.0;
+    volmedic_probe::host::Settings {
+        deadline: config.look_deadline,
+        thresholds: Thresholds {
+            bytes: share(config.full_bytes),
+            inodes: share(config.full_inodes),
+            ..Thresholds::default()
+        },
+        mounts_of: config.mounts_of,
+        ..volmedic_probe::host::Settings::default()
+    }
+}
+
+/// Waits for the inventory for as long as it takes, and says what it waits for.
+async fn ready(inventory: &Inventory) {
+    let mut said = None;
+    loop {
+        if tokio::time::timeout(Duration::from_secs(5), inventory.ready()).await.is_ok() {
+            break;
+        }
+        let why = inventory.staleness().map(|stale| stale.why.clone());
+        if why != said {
+            tracing::info!(
+                "waiting for what runs on this node: {}",
+                why.as_deref().unwrap_or("it is being read")
+            );
+            said = why;
+        }
+    }
+    if let Some(without) = inventory.without_persistent_volumes() {
+        tracing::warn!("PersistentVolumes cannot be read: {}", without.why);
+    }
+}
+
+/// Nothing is remembered where there is no place for it: then a restart repeats what is wrong.
+fn open_shelf(config: &Config) -> Option<Shelf> {
+    match Shelf::open(&config.state_dir, &config.node) {
+        Ok(shelf) => Some(shelf),
+        Err(error) => {
+            tracing::warn!(
+                "what was told cannot be kept in {}: {error}; a restart will tell it again; check --state-dir",
+                config.state_dir.display()
+            );
+            None
+        }
+    }
+}
+
+fn recall(shelf: &Shelf) -> Memory {
+    let (memory, trouble) = shelf.load();
+    if let Some(trouble) = trouble {
+        tracing::warn!("{trouble}");
+    }
+    memory
+}
+
+type Baselines = BTreeMap<Key, Baseline>;
+
+/// Goes on from what was remembered.
+fn restore(board: &Board, host: &Host, memory: Memory) -> Baselines {
+    let Memory { memos, audiences, unsent: _, baselines } = memory;
+    for memo in memos {
+        read(board).recall(memo);
+    }
+    for (volume, told) in audiences {
+        for object in told {
+            board.recall_audience(&volume, object);
+        }
+    }
+    let kept: Baselines = baselines.into_iter().collect();
+    host.recall(kept.clone());
+    kept
+}
+
+/// The checks leave out volumes that are being looked at; of those the last that was known is kept.
+fn keeper_of_baselines(host: Arc<Host>, inventory: Arc<Inventory>, known: Baselines) -> journal::Baselines {
+    let known = Mutex::new(known);
+    Box::new(move || {
+        let there = |key: &Key| inventory.volumes().get(&key.driver, &key.handle).is_some();
+        host.keep(there);
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.extend(host.baselines());
+        known.retain(|key, _| there(key));
+        known.iter().map(|(key, baseline)| (key.clone(), baseline.clone())).collect()
+    })
+}

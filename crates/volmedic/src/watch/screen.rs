@@ -1,0 +1,225 @@
+//! What a person sees: the whole screen as text, and where it is drawn.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use volmedic_view::render::{Paint, Table};
+use volmedic_view::text::{fit, plain};
+use volmedic_view::{About, Moment, Snapshot};
+
+/// Changes on the screen.
+pub(super) const CHANGES: usize = 5;
+/// Calls on the screen.
+const CALLS: usize = 8;
+/// The table has at least so many lines, however small the screen is.
+const LEAST: usize = 3;
+
+/// All that is drawn.
+pub(super) struct Shown<'a> {
+    pub(super) about: &'a About,
+    /// How the driver tells health, and what it says it can do.
+    pub(super) abilities: &'a [String],
+    pub(super) snapshot: &'a Snapshot,
+    /// Newest first.
+    pub(super) latest: &'a [Arc<Moment>],
+    pub(super) page: Option<&'a str>,
+    pub(super) now: Timestamp,
+}
+
+/// The screen as lines, as many as fit where there is a height.
+pub(super) fn compose(shown: &Shown<'_>, paint: Paint, height: Option<usize>) -> String {
+    let Shown { about, abilities, snapshot, latest, page, now } = shown;
+    let cut = |line: &str| paint.width.map_or_else(|| line.to_owned(), |width| fit(line, width).into_owned());
+    let mut head = vec![paint.strong(&cut(&format!("{} {}", plain(&about.title), plain(&about.place))))];
+    head.extend(abilities.iter().map(|line| paint.faint(&cut(line))));
+    head.push(cut(&tally(snapshot)));
+    if let Some(trouble) = &about.trouble {
+        head.push(
+            paint.grade(volmedic_view::Grade::Inaccessible, &cut(&format!("Not seeing: {}", plain(trouble)))),
+        );
+    }
+    head.push(String::new());
+
+    let mut tail = Vec::new();
+    let mut section = |title: &str, lines: Vec<String>| {
+        if !lines.is_empty() {
+            tail.push(String::new());
+            tail.push(paint.strong(title));
+            tail.extend(lines);
+        }
+    };
+    let calls = &about.calls[..about.calls.len().min(CALLS)];
+    let calls = if calls.is_empty() { String::new() } else { Table::of_calls(calls).render(paint) };
+    section("Calls to the driver", calls.lines().map(str::to_owned).collect());
+    let change = |moment: &Arc<Moment>| cut(&format!("{} {}", clock(moment.at), plain(&moment.text)));
+    section("What changed", latest.iter().take(CHANGES).map(change).collect());
+    section(
+        "Cannot be seen from here",
+        about.limits.iter().map(|limit| cut(&format!("- {limit}"))).collect(),
+    );
+    if let Some(page) = page {
+        tail.extend([String::new(), cut(&format!("The page: {page}"))]);
+    }
+
+    let rows = snapshot.rows();
+    let room = height.map_or(rows.len(), |height| {
+        // The header of the table and the line below it.
+        height.saturating_sub(head.len() + tail.len() + 2).max(LEAST)
+    });
+    let mut out = String::new();
+    head.iter().for_each(|line| put(&mut out, line));
+    if rows.is_empty() {
+        put(&mut out, "There is nothing to show.");
+    } else {
+        out.push_str(
+            &Table::of_volumes(&rows[..room.min(rows.len())], snapshot.has(), true, *now).render(paint),
+        );
+        if rows.len() > room {
+            put(&mut out, &paint.faint(&format!("and {} more", rows.len() - room)));
+        }
+    }
+    tail.iter().for_each(|line| put(&mut out, line));
+    out
+}
+
+fn put(out: &mut String, line: &str) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "{line}");
+}
+
+/// As in `3 volumes: 1 degraded, 2 healthy`.
+pub(super) fn tally(snapshot: &Snapshot) -> String {
+    match snapshot.counts().total() {
+        0 => "no volumes".to_owned(),
+        total => format!("{}: {}", volumes(total), snapshot.counts()),
+    }
+}
+
+fn volumes(count: usize) -> String {
+    if count == 1 { "1 volume".to_owned() } else { format!("{count} volumes") }
+}
+
+/// The time of day, in UTC.
+fn clock(at: Timestamp) -> String {
+    let text = format!("{at:.0}");
+    text.get(11..19).unwrap_or(&text).to_owned()
+}
+
+/// Whether standard output is a screen that can be drawn on.
+pub(super) fn is_screen() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+}
+
+/// Colours are for terminals, and for those who did not ask for none.
+pub(super) fn paint() -> Paint {
+    let colour = is_screen() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    Paint { colour, width: size().map(|(width, _)| width) }
+}
+
+/// Columns and lines of the terminal, if it is one.
+pub(super) fn size() -> Option<(usize, usize)> {
+    let stdout = io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(&stdout).ok();
+    let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    Some(size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into())))
+}
+
+/// A screen of its own on the terminal; what was there before comes back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Screen;
+
+impl Screen {
+    pub(super) fn open() -> io::Result<Self> {
+        say("\x1b[?1049h\x1b[?25l\x1b[2J")?;
+        Ok(Self)
+    }
+
+    /// Over what was there, line by line, so that nothing flickers.
+    pub(super) fn draw(&self, text: &str) -> io::Result<()> {
+        let mut out = String::from("\x1b[H");
+        for line in text.lines() {
+            out.push_str(line);
+            out.push_str("\x1b[K\r\n");
+        }
+        // The last line break would scroll a full screen.
+        out.truncate(out.trim_end_matches("\r\n").len());
+        out.push_str("\x1b[J");
+        say(&out)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = say("\x1b[?25h\x1b[?1049l");
+    }
+}
+
+/// All of it, at once. Whoever closed the pipe has read enough: that is told as such.
+pub(super) fn say(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use volmedic_view::{Call, Row};
+
+    fn screen(paint: Paint, height: Option<usize>) -> String {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let rows = (0..40).map(|number| Row::new("d".into(), format!("vol-{number:02}").into())).collect();
+        let snapshot = Snapshot::new(now, rows);
+        let call = Call { name: "Probe", count: 7, failed: 0, median: DURATION, slowest: DURATION };
+        let about = About {
+            title: "disk.example.net".into(),
+            place: "at /run/csi.sock".into(),
+            limits: vec!["it cannot list its volumes".into()],
+            trouble: Some("the driver cannot be reached".into()),
+            calls: vec![call],
+            ..About::default()
+        };
+        let abilities = ["controller capabilities: LIST_VOLUMES".to_owned()];
+        let page = Some("http://127.0.0.1:8090/");
+        compose(
+            &Shown { about: &about, abilities: &abilities, snapshot: &snapshot, latest: &[], page, now },
+            paint,
+            height,
+        )
+    }
+
+    const DURATION: std::time::Duration = std::time::Duration::from_millis(2);
+
+    #[test]
+    fn a_screen_is_filled_and_never_more_than_filled() {
+        for height in [20, 24, 30, 50] {
+            let text = screen(Paint { colour: true, width: Some(60) }, Some(height));
+            assert!(text.lines().count() <= height, "{height}: {text}");
+            assert!(text.contains("and ") && text.contains(" more") || height == 50, "{text}");
+        }
+        let bare = screen(Paint { colour: false, width: Some(60) }, Some(24));
+        assert!(bare.lines().all(|line| volmedic_view::text::width(line) <= 60), "{bare}");
+        for part in [
+            "disk.example.net at /run/csi.sock",
+            "40 volumes: 40 unknown",
+            "Not seeing: the driver cannot be reached",
+            "vol-00",
+            "Probe   7       0        2.0ms    2.0ms",
+            "- it cannot list its volumes",
+            "The page: http://127.0.0.1:8090/",
+        ] {
+            assert!(bare.contains(part), "no {part:?} in\n{bare}");
+        }
+    }
+
+    #[test]
+    fn without_a_height_everything_is_there() {
+        let text = screen(Paint::default(), None);
+        assert!(text.contains("vol-39") && !text.contains(" more"), "{text}");
+    }
+}

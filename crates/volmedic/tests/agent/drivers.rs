@@ -1,0 +1,72 @@
+//! Through the driver: both dialects, found or given, there or not.
+
+use serde_json::json;
+use volmedic_driver::fault::Fault;
+
+use crate::server;
+use crate::stage::{ABNORMAL, NORMAL, Stage};
+
+#[tokio::test]
+async fn the_newer_dialect_has_the_drivers_own_reason() {
+    let mut stage = Stage::on(server::shared(), &["--dialect=health"]).await;
+    let data = stage.volume("data", "ext4").await;
+    stage.pod("web", &[&data]).await;
+    let agent = stage.watching(&[]).await;
+    agent.wait_log("tells the health of its volumes and of the storage").await;
+    // Nothing of this can be seen from the host.
+    stage.harm(Fault::DriveSuspect, &data);
+    let event = stage.event("web", ABNORMAL, &["the driver on node"]).await;
+    assert!(!event.message.unwrap_or_default().contains("host checks"));
+    stage.mend(Fault::DriveSuspect, &data);
+    stage.event("web", NORMAL, &["the driver on node"]).await;
+}
+
+#[tokio::test]
+async fn the_older_dialect_has_its_message() {
+    let mut stage = Stage::on(server::shared(), &["--dialect=legacy"]).await;
+    let data = stage.volume("data", "ext4").await;
+    stage.pod("web", &[&data]).await;
+    let agent = stage.watching(&[]).await;
+    agent.wait_log("old dialect").await;
+    stage.harm(Fault::DriveBad, &data);
+    stage.event("web", ABNORMAL, &["VolumeConditionAbnormal", "the driver on node"]).await;
+    stage.mend(Fault::DriveBad, &data);
+    stage.event("web", NORMAL, &["VolumeConditionAbnormal", "the driver on node"]).await;
+}
+
+#[tokio::test]
+async fn without_the_driver_the_hosts_own_eyes_are_enough() {
+    let mut stage = Stage::new().await;
+    let data = stage.volume("data", "ext4").await;
+    stage.pod("web", &[&data]).await;
+    // Nobody registers here, and nobody listens there.
+    stage.ground.kill();
+    let _agent = stage.watching(&[]).await;
+    stage.harm(Fault::ReadOnly, &data);
+    stage.event("web", ABNORMAL, &["ReadOnlyFilesystem", "host checks"]).await;
+}
+
+#[tokio::test]
+async fn what_the_kubelet_found_is_read_instead_of_asking_again() {
+    let gate = volmedic_testkit::ControlPlane::options().gate("CSIVolumeHealth", true);
+    let mut stage = Stage::on(server::own(gate), &["--dialect=health"]).await;
+    let data = stage.volume("data", "ext4").await;
+    stage.pod("web", &[&data]).await;
+    let arguments =
+        ["--kubelet-volume-health=read", "--monitor-interval=300ms", "--http-endpoint=127.0.0.1:0"];
+    let agent = stage.watching(&arguments).await;
+    let said = json!([{"status": "Degraded", "reason": "KubeletSaysSo", "message": "not the driver"}]);
+    let health = |conditions| {
+        json!({"volumeHealth": [{"name": "data", "healthConditions": conditions,
+                                                        "lastTransitionTime": "2026-08-21T10:02:00Z"}]})
+    };
+    stage.set_status("web", health(said)).await;
+    stage.event("web", ABNORMAL, &["KubeletSaysSo", "not the driver"]).await;
+    // The driver would say otherwise; it is not asked.
+    stage.harm(Fault::DriveBad, &data);
+    stage.looks(&agent, 5).await;
+    stage.set_status("web", health(json!([]))).await;
+    stage.event("web", NORMAL, &["KubeletSaysSo"]).await;
+    let told = stage.all_told().await;
+    assert!(told.iter().all(|(_, message)| message.contains("KubeletSaysSo")), "{told:#?}");
+}

@@ -1,0 +1,30 @@
+//! The agent as a process, against a real API server, with real volumes of the reference driver in the directory of a
+//! kubelet that is not there. It runs under a service account that has what deploy/rbac-agent.yaml grants and nothing
+//! else.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail with the test")]
+
+#[allow(dead_code, reason = "shared with the tests of the driver, which use all of it")]
+#[path = "../driver/calls.rs"]
+mod calls;
+mod detect;
+mod drivers;
+#[allow(dead_code, reason = "shared with the tests of the driver, which use all of it")]
+#[path = "../driver/ground.rs"]
+mod ground;
+mod hostile;
+mod http;
+mod outage;
+#[allow(dead_code, reason = "shared with the tests of the controller, which use all of it")]
+#[path = "../controller/process.rs"]
+mod process;
+mod quiet;
+mod rbac;
+mod restart;
+#[allow(dead_code, reason = "shared with the tests of the controller, which use all of it")]
+#[path = "../controller/rights.rs"]
+mod rights;
+#[allow(dead_code, reason = "shared with the tests of the controller, which use all of it")]
+#[path = "../controller/server.rs"]
+mod server;
+mod stage;

@@ -1,0 +1,54 @@
+//! Everything the agent told on pods.
+
+use serde_json::Value;
+
+use crate::stage::Stage;
+
+pub(super) const ABNORMAL: &str = "VolumeConditionAbnormal";
+pub(super) const NORMAL: &str = "VolumeConditionNormal";
+pub(super) const UNWATCHED: &str = "VolumeConditionUnwatched";
+const REASONS: [&str; 3] = [ABNORMAL, NORMAL, UNWATCHED];
+/// What any of the faults here can be called.
+const CONDITIONS: [&str; 4] = ["VolumeUnmounted", "ReadOnlyFilesystem", "OutOfCapacity", "MounterDead"];
+
+/// One event on a pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Told {
+    pub(super) pod: String,
+    pub(super) reason: String,
+    pub(super) condition: String,
+    pub(super) by_host: bool,
+    pub(super) count: u64,
+    pub(super) message: String,
+}
+
+/// All of it, in an order of its own.
+pub(super) fn told(stage: &Stage) -> Vec<Told> {
+    let events = stage.kubectl(&["get", "events", "-o", "json"]);
+    let events: Value = serde_json::from_str(&events).unwrap();
+    let mut told: Vec<Told> = events["items"].as_array().unwrap().iter().filter_map(of_agent).collect();
+    told.sort();
+    told
+}
+
+fn of_agent(event: &Value) -> Option<Told> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let ours = event["source"]["component"] == "volmedic-agent" && event["involvedObject"]["kind"] == "Pod";
+    let message = text(&event["message"]);
+    ours.then(|| Told {
+        pod: text(&event["involvedObject"]["name"]),
+        reason: text(&event["reason"]),
+        condition: CONDITIONS.into_iter().find(|name| message.contains(name)).unwrap_or("?").to_owned(),
+        by_host: message.contains("host checks"),
+        count: event["count"].as_u64().unwrap_or(1),
+        message,
+    })
+}
+
+/// What was told on a pod by the host's own checks: reason, condition, how often.
+pub(super) fn from_host(stage: &Stage, pod: &str) -> Vec<(&'static str, &'static str, u64)> {
+    let known = |names: &[&'static str], name: &str| names.iter().copied().find(|one| *one == name).unwrap_or("?");
+    let told = told(stage);
+    let of_pod = told.iter().filter(|one| one.by_host && one.pod == pod);
+    of_pod.map(|one| (known(&REASONS, &one.reason), known(&CONDITIONS, &one.condition), one.count)).collect()
+}

@@ -1,0 +1,63 @@
+//! Faults of the driver itself: the agent says once that it is out of sight, and sees on with the host's own eyes.
+
+use std::time::Instant;
+
+use libtest_mimic::Trial;
+use volmedic_driver::fault::{Fault, Kind};
+
+use crate::page::{self, Outage};
+use crate::role::Manner;
+use crate::stage::{Stage, Usage};
+use crate::told::Told;
+use crate::trial;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let faults = Fault::ALL.iter().copied().filter(|fault| fault.is_of_the_driver());
+    let name = |fault: Fault| fault.name().replace('-', "_");
+    faults.map(|fault| trial(&name(fault), move || row(fault))).collect()
+}
+
+async fn row(fault: Fault) {
+    let mut stage = Stage::new(Manner { dialect: "health", checks_file_systems: false }).await.watched(true).await;
+    // Events on nodes are in this namespace.
+    let on_node = Told::watch(&stage.client, "default").await;
+    let volume = stage.volume("data", Kind::Ext4).await;
+    let uid = stage.pod("web", &volume, Usage::default()).await;
+    stage.looked_at(&volume).await.unwrap();
+    stage.harm(fault, None).await.unwrap();
+    let harmed = Instant::now();
+    let lists_only = fault == Fault::InconsistentPages;
+    let blind_after = if lists_only {
+        None
+    } else {
+        let told = on_node.told(&stage.node, "node", "blindness").await.unwrap();
+        Some(told.saturating_duration_since(harmed))
+    };
+
+    // Whatever becomes of the driver, the host sees what happens to the volume.
+    stage.harm(Fault::ReadOnly, Some(&volume)).await.unwrap();
+    let harmed = Instant::now();
+    let told = stage.told.told("web", "host", "Inaccessible/ReadOnlyFilesystem").await.unwrap();
+    let host_after = told.saturating_duration_since(harmed);
+    if lists_only {
+        stage.told.told("web", "node", "Inaccessible/ReadOnlyFilesystem").await.unwrap();
+    }
+    stage.mend(Fault::ReadOnly, Some(&volume)).await.unwrap();
+    stage.told.over("web", "host").await.unwrap();
+    stage.mend(fault, None).await.unwrap();
+    if fault == Fault::DriverKilled {
+        stage.start_driver_again().await;
+    }
+    let mended = Instant::now();
+    let over_after = if lists_only {
+        stage.told.over("web", "node").await.unwrap();
+        None
+    } else {
+        Some(on_node.over(&stage.node, "node").await.unwrap().saturating_duration_since(mended))
+    };
+    // One fact about the driver, and none about its volume but what happened to it.
+    let of_volume: Vec<_> = stage.told.all().into_iter().filter(|tale| !tale.what.ends_with("ReadOnlyFilesystem")).collect();
+    assert!(of_volume.is_empty(), "{of_volume:#?}");
+    page::record_outage(fault, Outage { blind_after, host_after, over_after });
+    stage.take_down("web", &uid, &volume).await.unwrap();
+}

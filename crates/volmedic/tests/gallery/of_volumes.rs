@@ -1,0 +1,150 @@
+//! Each fault on a volume of its own: done, told, undone, told to be over. Many at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use volmedic_driver::fault::Fault;
+
+use crate::page::{self, Seen};
+use crate::role::Manner;
+use crate::rows::{Eyes, Row};
+use crate::stage::{Stage, Usage, Volume};
+use crate::told::Tale;
+
+/// So many rows at once; more would only wait for the machine.
+const AT_ONCE: usize = 10;
+
+/// All that can be seen from there without a check of the file system.
+pub(crate) async fn every_row(eyes: Eyes) {
+    let wanted = |row: &Row| !row.only_a_check_finds_it() && row.expected(eyes).is_some();
+    run(eyes, Row::all().filter(wanted).collect()).await;
+}
+
+/// What only a check of the file system finds.
+pub(crate) async fn damage(eyes: Eyes) {
+    run(eyes, Row::all().filter(|row| row.only_a_check_finds_it()).collect()).await;
+}
+
+async fn run(eyes: Eyes, rows: Vec<Row>) {
+    let checks_file_systems = rows.iter().all(|row| row.only_a_check_finds_it());
+    let manner = Manner { dialect: eyes.dialect(), checks_file_systems };
+    let stage = Arc::new(Stage::new(manner).await.watched(eyes != Eyes::Host).await);
+    let turns = Arc::new(Semaphore::new(AT_ONCE));
+    let mut running = JoinSet::new();
+    for row in rows {
+        let (stage, turns) = (stage.clone(), turns.clone());
+        running.spawn(async move {
+            let _turn = turns.acquire().await.unwrap();
+            let outcome = one(&stage, row, eyes).await;
+            (row, outcome)
+        });
+    }
+    let mut failures = Vec::new();
+    while let Some(done) = running.join_next().await {
+        match done.unwrap() {
+            (row, Ok(seen)) => page::record(row, eyes, seen),
+            (row, Err(why)) => failures.push(format!("{}: {why}", row.name())),
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "{} rows failed\n{}\n--- the agent's log ---\n{}",
+        failures.len(),
+        failures.join("\n"),
+        stage.agents_log()
+    );
+}
+
+async fn one(stage: &Stage, row: Row, eyes: Eyes) -> Result<Seen, String> {
+    let name = row.name();
+    let volume = stage.volume(&name, row.kind).await;
+    let uid = stage.pod(&name, &volume, Usage::default()).await;
+    let seen = harm_and_mend(stage, row, eyes, &volume, &uid).await;
+    if seen.is_err() {
+        // It may be there still, and would keep the rest from being taken away.
+        let _ = stage.mend(row.fault, Some(&volume)).await;
+        return seen;
+    }
+    stage.take_down(&name, &uid, &volume).await?;
+    seen
+}
+
+async fn harm_and_mend(stage: &Stage, row: Row, eyes: Eyes, volume: &Volume, uid: &str) -> Result<Seen, String> {
+    let (name, vantage) = (row.name(), eyes.vantage());
+    let expected = row.expected(eyes).ok_or("nothing is expected")?;
+    stage.looked_at(volume).await?;
+    if let Some(tale) = stage.told.all().into_iter().find(|tale| tale.on == name) {
+        return Err(format!("told before anything happened: {tale:?}"));
+    }
+    stage.harm(row.fault, Some(volume)).await?;
+    let harmed = Instant::now();
+    let told = stage.told.told(&name, vantage, &expected).await?;
+    mend(stage, row.fault, volume, uid).await?;
+    // Clearing some faults takes its time: the file system is repaired, or the volume mounted anew.
+    let mended = Instant::now();
+    let over = stage.told.over(&name, vantage).await?;
+    let tales = stage.told.on(&name, vantage);
+    check_tales(row, eyes, &expected, &tales)?;
+    if row.only_the_driver_knows()
+        && let Some(tale) = stage.told.on(&name, "host").first()
+    {
+        return Err(format!("the host cannot know, and tells {tale:?}"));
+    }
+    Ok(Seen { told: reasons(&tales), after: since(harmed, told), over: since(mended, over) })
+}
+
+/// Undoes it, and does what else its page says must be done.
+async fn mend(stage: &Stage, fault: Fault, volume: &Volume, uid: &str) -> Result<(), String> {
+    let mended = stage.mend(fault, Some(volume)).await;
+    match fault {
+        Fault::MounterKilled => {
+            mended?;
+            stage.stage(volume).await;
+            stage.publish(uid, volume, false).await;
+        }
+        // A device that nobody uses may have become somebody else's.
+        Fault::DeviceDetached if mended.is_err() => {
+            stage.put_up_again(uid, volume).await;
+            stage.mend(fault, Some(volume)).await?;
+        }
+        _ => mended?,
+    }
+    Ok(())
+}
+
+/// Something may be told while the fault is still being done.
+fn since(begin: Instant, end: Instant) -> Duration {
+    end.saturating_duration_since(begin)
+}
+
+/// Each condition once, the first that was told first.
+fn reasons(tales: &[Tale]) -> Vec<String> {
+    let mut reasons: Vec<String> = Vec::new();
+    for tale in tales.iter().filter(|tale| tale.open) {
+        if !reasons.contains(&tale.what) {
+            reasons.push(tale.what.clone());
+        }
+    }
+    reasons
+}
+
+/// Every event is what it should be, and nothing is told that is not so.
+fn check_tales(row: Row, eyes: Eyes, expected: &str, tales: &[Tale]) -> Result<(), String> {
+    for tale in tales {
+        let reason = if tale.open { "VolumeConditionAbnormal" } else { "VolumeConditionNormal" };
+        if tale.reason != reason {
+            return Err(format!("not {reason}: {tale:?}"));
+        }
+        if !tale.message.contains(&row.name()) {
+            return Err(format!("the claim is not named: {tale:?}"));
+        }
+        // Besides, reads may fail that need what is gone; and the driver may know more.
+        let fits = eyes == Eyes::Health && row.answer(crate::rows::NODE_GET_VOLUME_HEALTH).contains(&tale.what);
+        if tale.what != expected && tale.what != "Inaccessible/RWIOError" && !fits {
+            return Err(format!("something else is told than {expected}: {tale:?}"));
+        }
+    }
+    Ok(())
+}

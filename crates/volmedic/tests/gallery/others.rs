@@ -1,0 +1,31 @@
+//! What others would say of the same faults, by how they work: both ask the driver and look at nothing themselves.
+
+use volmedic_driver::fault::Fault;
+
+use crate::rows::{LIST_VOLUMES, NODE_GET_VOLUME_HEALTH, Row};
+
+/// The kubelet with its gate on asks NodeGetVolumeHealth and writes down what it is answered.
+pub(crate) fn kubelet(row: Row) -> String {
+    row.answer(NODE_GET_VOLUME_HEALTH)
+}
+
+/// external-health-monitor asks ListVolumes and knows one flag.
+pub(crate) fn monitor(row: Row) -> &'static str {
+    if row.answer(LIST_VOLUMES) == "abnormal" { "abnormal" } else { "nothing" }
+}
+
+/// What they do when the driver itself has a fault: the kubelet, and external-health-monitor.
+pub(crate) fn of_the_driver(fault: Fault) -> [&'static str; 2] {
+    match fault {
+        Fault::DriverFrozen => [
+            "nothing; each call holds up all others of the node for 2 min",
+            "nothing; each pass ends at its deadline",
+        ],
+        Fault::DriverKilled => ["nothing", "nothing; it exits and is started again until the driver is back"],
+        Fault::DriverSlow => {
+            ["what the driver says, 10 s later for each volume", "what the driver says, unless it starts then"]
+        }
+        Fault::DriverErrors => ["nothing", "nothing"],
+        _ => ["what the driver says", "what the driver says; it does not use this list"],
+    }
+}

@@ -1,0 +1,153 @@
+//! The table: shown after a run, and the generated part of the page.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use volmedic_driver::fault::Fault;
+
+use crate::others;
+use crate::rows::{Eyes, Row};
+
+/// What was told about a row from one vantage.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) told: Vec<String>,
+    /// From when the fault was done.
+    pub(crate) after: Duration,
+    /// From when it was undone to when everything was told to be over.
+    pub(crate) over: Duration,
+}
+
+/// What was told while the driver had a fault.
+#[derive(Debug, Clone)]
+pub(crate) struct Outage {
+    pub(crate) blind_after: Option<Duration>,
+    pub(crate) host_after: Duration,
+    pub(crate) over_after: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+struct Run {
+    seen: BTreeMap<(String, Eyes), Seen>,
+    outages: BTreeMap<&'static str, Outage>,
+    healthy: Option<String>,
+}
+
+static RUN: Mutex<Option<Run>> = Mutex::new(None);
+
+fn with(work: impl FnOnce(&mut Run)) {
+    work(RUN.lock().unwrap().get_or_insert_default());
+}
+
+pub(crate) fn record(row: Row, eyes: Eyes, seen: Seen) {
+    with(|run| drop(run.seen.insert((row.name(), eyes), seen)));
+}
+
+pub(crate) fn record_outage(fault: Fault, outage: Outage) {
+    with(|run| drop(run.outages.insert(fault.name(), outage)));
+}
+
+pub(crate) fn record_healthy(sentence: String) {
+    with(|run| run.healthy = Some(sentence));
+}
+
+const BEGIN: &str = "<!-- written by `cargo xtask gallery --write` -->";
+const END: &str = "<!-- the end of what is written -->";
+const HEAD: &str = "| Fault | Volume | Host's own eyes | Told after | Over after | Driver, health calls | Told after | \
+                    Over after | Driver, older dialect | Told after | Over after | kubelet (gate CSIVolumeHealth) | \
+                    external-health-monitor |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+const DRIVER_HEAD: &str = "| Fault | Told on the node after | A fault of a volume meanwhile is told after | Over after | \
+                           kubelet (gate CSIVolumeHealth) | external-health-monitor |\n|---|---|---|---|---|---|\n";
+
+fn page() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/gallery.md")
+}
+
+/// Shows what was found, and writes the page if somebody wants that.
+#[allow(clippy::print_stdout, reason = "the table is what the run is for")]
+pub(crate) fn show() {
+    let run = RUN.lock().unwrap();
+    let Some(run) = &*run else { return };
+    let text = text(run);
+    println!("{text}");
+    if let Some(file) = std::env::var_os("VOLMEDIC_GALLERY_PAGE") {
+        let old = std::fs::read_to_string(&file).unwrap();
+        let (before, rest) = old.split_once(BEGIN).expect("the page has the marks of what is written");
+        let (_, after) = rest.split_once(END).expect("the page has the marks of what is written");
+        std::fs::write(&file, format!("{before}{BEGIN}\n{text}{END}{after}")).unwrap();
+    }
+}
+
+fn text(run: &Run) -> String {
+    let mut text = "## Faults of volumes\n\n".to_owned() + HEAD;
+    for row in Row::all() {
+        let cells: Vec<String> =
+            [Eyes::Host, Eyes::Health, Eyes::Older].into_iter().flat_map(|eyes| cells(run, row, eyes)).collect();
+        let (kubelet, monitor) = (others::kubelet(row), others::monitor(row));
+        let (fault, kind) = (row.fault, row.kind.name());
+        writeln!(text, "| `{fault}` | {kind} | {} | {kubelet} | {monitor} |", cells.join(" | ")).unwrap();
+    }
+    text += "\n## Faults of the driver\n\n";
+    text += DRIVER_HEAD;
+    for fault in Fault::ALL.iter().filter(|fault| fault.is_of_the_driver()) {
+        let [kubelet, monitor] = others::of_the_driver(*fault);
+        let outage = run.outages.get(fault.name());
+        let figure = |figure: Option<Duration>| figure.map_or_else(|| "-".to_owned(), seconds);
+        let cells = match outage {
+            None => ["not run"; 3].map(str::to_owned),
+            Some(outage) => {
+                [outage.blind_after, Some(outage.host_after), outage.over_after].map(figure)
+            }
+        };
+        writeln!(text, "| `{fault}` | {} | {kubelet} | {monitor} |", cells.join(" | ")).unwrap();
+    }
+    text += "\n## What is well\n\n";
+    text += run.healthy.as_deref().unwrap_or("Not run.");
+    text + "\n"
+}
+
+fn cells(run: &Run, row: Row, eyes: Eyes) -> [String; 3] {
+    let words = |what: &str| [what.to_owned(), "-".to_owned(), "-".to_owned()];
+    match run.seen.get(&(row.name(), eyes)) {
+        Some(Seen { told, after, over }) => [told.join(", "), seconds(*after), seconds(*over)],
+        None if eyes == Eyes::Host && row.only_the_driver_knows() => words("driver only"),
+        None if eyes == Eyes::Host && row.only_a_check_finds_it() => words("when the kernel reads it"),
+        None => words("not run"),
+    }
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}
+
+/// Every row is on the page with what was told when it was written: what is expected now.
+pub(crate) fn check_completeness() {
+    let text = std::fs::read_to_string(page()).unwrap();
+    let (_, rest) = text.split_once(BEGIN).expect("the page has the marks of what is written");
+    let (written, _) = rest.split_once(END).expect("the page has the marks of what is written");
+    let mut lines: Vec<&str> = written.lines().filter(|line| line.starts_with("| `")).collect();
+    for row in Row::all() {
+        let start = format!("| `{}` | {} |", row.fault, row.kind.name());
+        let at = lines.iter().position(|line| line.starts_with(&start));
+        let line = lines.remove(at.unwrap_or_else(|| panic!("the page has no row for {}", row.name())));
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        for (eyes, column) in [(Eyes::Host, 3), (Eyes::Health, 6), (Eyes::Older, 9)] {
+            // A check finds damage in the driver only.
+            let expected = row.expected(eyes).filter(|_| eyes != Eyes::Host || !row.only_a_check_finds_it());
+            if let Some(expected) = expected {
+                assert!(cells[column].split(", ").any(|told| told == expected), "{expected} is not in {line}");
+            }
+        }
+        assert_eq!(cells[12], others::kubelet(row), "{line}");
+        assert_eq!(cells[13], others::monitor(row), "{line}");
+    }
+    for fault in Fault::ALL.iter().filter(|fault| fault.is_of_the_driver()) {
+        let start = format!("| `{fault}` |");
+        let at = lines.iter().position(|line| line.starts_with(&start));
+        lines.remove(at.unwrap_or_else(|| panic!("the page has no row for {fault}")));
+    }
+    assert!(lines.is_empty(), "rows of nothing: {lines:#?}");
+}

@@ -1,0 +1,50 @@
+//! Many hubs at once, as can happen for a moment when a leader hangs.
+
+use crate::stage::{Stage, everything, start_hub};
+
+#[tokio::test]
+async fn ten_racing_writers_make_one_object_and_come_to_rest() {
+    let stage = Stage::own(&everything()).await;
+    let node = stage.make_node("n").await;
+    let names: Vec<String> = (0..10).map(|n| format!("claim-{n}")).collect();
+    for name in &names {
+        stage.used_claim(name, &node).await;
+    }
+    let kubeconfig = stage.kubeconfig().await;
+    let arguments = ["--leader-election=false", "--mark-volumes"];
+    let hubs: Vec<_> = (0..10).map(|_| start_hub(&kubeconfig, &arguments)).collect();
+    for hub in &hubs {
+        hub.wait_log("merging what is known").await;
+    }
+    for (status, reason) in [("Degraded", "SlowIO"), ("Inaccessible", "IOHung"), ("DataLoss", "LegsLost")] {
+        let ill: Vec<_> = names.iter().map(|name| (name.as_str(), status, reason)).collect();
+        stage.tell(&node, &stage.report(&ill)).await;
+        let word = if status == "Degraded" { "HealthWarning" } else { "HealthFailure" };
+        for name in &names {
+            stage.wait_stored(name, &[&format!("host/{node} {word} {status}/{reason}")]).await;
+        }
+    }
+    // All of them have seen the end when nothing moves any more.
+    let versions = stage.calm().await;
+    assert_eq!(versions.len(), names.len());
+    for name in &names {
+        let status = stage.healths().get(name).await.expect("the object").status.expect("a status");
+        let reasons: Vec<_> = status.history.iter().filter_map(|past| past.reason.as_deref()).collect();
+        assert_eq!(reasons, ["LegsLost", "IOHung", "SlowIO"], "each change is in the history once");
+    }
+    let printed = crate::stage::kubectl(
+        &stage.plane,
+        &["get", "pv", "-l", "volmedic.dev/health=HealthFailure", "-o", "name"],
+    );
+    assert_eq!(printed.lines().count(), names.len(), "{printed}");
+    stage.tell(&node, &stage.report(&[])).await;
+    for name in &names {
+        stage.wait_stored(name, &[&format!("host/{node} Healthy")]).await;
+    }
+    crate::stage::until("the marks are gone", || async {
+        let left =
+            crate::stage::kubectl(&stage.plane, &["get", "pv", "-l", "volmedic.dev/health", "-o", "name"]);
+        Ok::<_, String>(left.trim().is_empty())
+    })
+    .await;
+}

@@ -1,0 +1,147 @@
+//! What a real token of an agent may write, and that it is the shipped policy that says so.
+
+use k8s_openapi::api::core::v1::Event;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, Error};
+use serde_json::{Value, json};
+
+use crate::stage::{CRDS, HOME, POLICY, RBAC, Stage, apply_report, install, kubectl, until};
+
+/// Something that the agent on `own` tries to write.
+struct Attempt {
+    what: &'static str,
+    outcome: Result<(), String>,
+}
+
+/// Everything that only the policy stands against.
+async fn against_the_policy(stage: &Stage, agent: &Client, own: &str, other: &str) -> Vec<Attempt> {
+    let unbound =
+        stage.plane.client_for(HOME, "volmedic-agent").await.expect("a token that is bound to no pod");
+    let empty = stage.report(&[]);
+    let on = |kind: &str, host: &str| event(kind, &stage.namespace, host);
+    let mut attempts = Vec::new();
+    let mut note = |what, outcome: Result<(), Error>| {
+        attempts.push(Attempt { what, outcome: outcome.map_err(|error| error.to_string()) });
+    };
+    note("another node's report", apply_report(agent, other, &empty).await.map(drop));
+    note("a report without a node in the token", apply_report(&unbound, own, &empty).await.map(drop));
+    note("another node's lease", lease(agent, &format!("volmedic-agent-{other}")).await);
+    note("the hub's lease", lease(agent, "volmedic-hub").await);
+    note("an event that names another node", create_event(agent, &stage.namespace, on("Pod", other)).await);
+    note(
+        "an event on a claim",
+        create_event(agent, &stage.namespace, on("PersistentVolumeClaim", own)).await,
+    );
+    note("an event on a node", create_event(agent, HOME, event("Node", HOME, own)).await);
+    attempts
+}
+
+/// What no agent may write, policy or not: it has no right to.
+async fn against_the_rights(stage: &Stage, agent: &Client) -> Vec<Attempt> {
+    let health = "/apis/volmedic.dev/v1alpha1/namespaces";
+    let (namespace, client) = (&stage.namespace, agent);
+    let mut attempts = Vec::new();
+    for (what, path, subresource) in [
+        ("a VolumeHealth", format!("{health}/{namespace}/volumehealths"), None),
+        ("a VolumeHealth's status", format!("{health}/{namespace}/volumehealths"), Some("status")),
+        ("a claim", format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims"), None),
+        (
+            "a claim's status",
+            format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims"),
+            Some("status"),
+        ),
+        ("a PersistentVolume", "/api/v1/persistentvolumes".to_owned(), None),
+        ("a pod", format!("/api/v1/namespaces/{namespace}/pods"), None),
+    ] {
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"x": "y"}}}));
+        let request = kube::api::Request::new(path);
+        let params = PatchParams::default();
+        let request = match subresource {
+            Some(subresource) => request.patch_subresource(subresource, "data", &params, &patch),
+            None => request.patch("data", &params, &patch),
+        };
+        let outcome = client.request::<Value>(request.expect("a request")).await;
+        attempts.push(Attempt { what, outcome: outcome.map(drop).map_err(|error| error.to_string()) });
+    }
+    attempts
+}
+
+fn event(kind: &str, namespace: &str, host: &str) -> Event {
+    serde_json::from_value(json!({
+        "metadata": {"generateName": "test-", "namespace": namespace},
+        "involvedObject": {"kind": kind, "namespace": namespace, "name": "data"},
+        "reason": "VolumeConditionAbnormal", "type": "Warning", "message": "as a test says",
+        "source": {"component": "volmedic-agent", "host": host},
+    }))
+    .expect("an event")
+}
+
+async fn create_event(client: &Client, namespace: &str, event: Event) -> Result<(), Error> {
+    let api = Api::<Event>::namespaced(client.clone(), namespace);
+    api.create(&PostParams::default(), &event).await.map(drop)
+}
+
+async fn lease(client: &Client, name: &str) -> Result<(), Error> {
+    let lease = serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"holderIdentity": "x"}}));
+    let api = Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(client.clone(), HOME);
+    api.create(&PostParams::default(), &lease.expect("a lease")).await.map(drop)
+}
+
+#[tokio::test]
+async fn an_agents_token_writes_for_its_own_node_and_the_policy_is_why() {
+    let stage = Stage::own(&[&[CRDS, POLICY], &RBAC[..]].concat()).await;
+    let (own, other) = (stage.make_node("own").await, stage.make_node("other").await);
+    stage.used_claim("data", &own).await;
+    let agent = stage.agent(&own).await;
+    // The API server needs a moment to take a policy in.
+    let empty = stage.report(&[]);
+    until("the policy is in force", || async {
+        Ok::<_, String>(apply_report(&agent, &other, &empty).await.is_err())
+    })
+    .await;
+
+    for attempt in against_the_policy(&stage, &agent, &own, &other).await {
+        let why = attempt.outcome.expect_err(attempt.what);
+        assert!(why.contains("ValidatingAdmissionPolicy 'volmedic-agent'"), "{}: {why}", attempt.what);
+        println!("{}: {why}", attempt.what);
+    }
+    for attempt in against_the_rights(&stage, &agent).await {
+        let why = attempt.outcome.expect_err(attempt.what);
+        assert!(why.contains("cannot patch resource"), "{}: {why}", attempt.what);
+    }
+    apply_report(&agent, &own, &empty).await.expect("its own report");
+    lease(&agent, &format!("volmedic-agent-{own}")).await.expect("its own lease");
+    create_event(&agent, &stage.namespace, event("Pod", &stage.namespace, &own))
+        .await
+        .expect("an event on a pod");
+    let kubelet = kubectl(&stage.plane, &["create", "-n", HOME, "-o", "name", "-f", &anybodys_lease()]);
+    assert!(kubelet.contains("anybody"), "who is no agent is left alone: {kubelet}");
+
+    kubectl(&stage.plane, &["delete", "validatingadmissionpolicybinding", "volmedic-agent"]);
+    until("the policy is gone", || async {
+        Ok::<_, String>(apply_report(&agent, &other, &empty).await.is_ok())
+    })
+    .await;
+    for attempt in against_the_policy(&stage, &agent, &own, &other).await {
+        assert_eq!(attempt.outcome, Ok(()), "without the policy nothing stands against {}", attempt.what);
+    }
+    for attempt in against_the_rights(&stage, &agent).await {
+        attempt.outcome.expect_err(attempt.what);
+    }
+    // What is written without it is marked.
+    let hub = crate::stage::start_hub(&stage.kubeconfig().await, &crate::stage::QUICK);
+    hub.wait_log("does not check that an agent speaks only for its own node").await;
+    stage.tell(&own, &stage.report(&[("data", "Degraded", "SlowIO")])).await;
+    let object = stage.wait_stored("data", &[&format!("host/{own} HealthWarning Degraded/SlowIO")]).await;
+    assert_eq!(object.status.expect("a status").vantages[0].verified, Some(false));
+    install(&stage.plane, &[POLICY]);
+}
+
+/// A file with a lease that is none of ours.
+fn anybodys_lease() -> String {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("anybodys-lease.json");
+    let lease =
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "anybody"}});
+    std::fs::write(&path, lease.to_string()).expect("the file can be written");
+    path.display().to_string()
+}

@@ -1,0 +1,259 @@
+//! Chromium, spoken to over a pipe: just enough of its DevTools protocol to load pages, press keys and look.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// For anything that should be quick; a busy machine may take its time.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Events kept at most.
+const EVENTS: usize = 100_000;
+
+pub(crate) struct Chrome {
+    child: Child,
+    to: ChildStdin,
+    from: Receiver<Value>,
+    session: Option<String>,
+    last: u64,
+    events: Vec<Value>,
+    _profile: TempDir,
+}
+
+impl Chrome {
+    /// A browser with a profile of its own and one blank page.
+    pub(crate) fn start() -> Self {
+        static INSTALLED: OnceLock<()> = OnceLock::new();
+        INSTALLED
+            .get_or_init(|| volmedic_testkit::packages::ensure(&["chromium"]).expect("Chromium is here"));
+        let profile = tempfile::tempdir().expect("a folder for the profile");
+        // The browser reads from descriptor 3 and writes to 4; the shell puts our pipes there.
+        let mut child = Command::new("sh")
+            .args(["-c", "exec chromium \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1", "sh"])
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--hide-scrollbars",
+            ])
+            .args(["--no-first-run", "--disable-background-networking", "--disable-component-update"])
+            .args(["--remote-debugging-pipe", "--lang=en"])
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .arg("about:blank")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let to = child.stdin.take().expect("a pipe to the browser");
+        let out = child.stdout.take().expect("a pipe from the browser");
+        let (sender, from) = channel();
+        // Ends with the browser.
+        std::thread::spawn(move || {
+            for message in BufReader::new(out).split(0).map_while(Result::ok) {
+                let Ok(message) = serde_json::from_slice(&message) else { continue };
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut chrome =
+            Self { child, to, from, session: None, last: 0, events: Vec::new(), _profile: profile };
+        chrome.attach();
+        chrome
+    }
+
+    fn attach(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        let target = loop {
+            let targets = self.call("Target.getTargets", json!({}));
+            let all = targets["targetInfos"].as_array().expect("a list of targets").clone();
+            if let Some(page) = all.iter().find(|target| target["type"] == "page") {
+                break page["targetId"].clone();
+            }
+            assert!(Instant::now() < deadline, "the browser has no page");
+            sleep(Duration::from_millis(50));
+        };
+        let attached = self.call("Target.attachToTarget", json!({ "targetId": target, "flatten": true }));
+        self.session = attached["sessionId"].as_str().map(str::to_owned);
+        for domain in ["Page", "Runtime", "Network", "Log", "Accessibility"] {
+            self.call(&format!("{domain}.enable"), json!({}));
+        }
+    }
+
+    /// One call and its answer.
+    pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
+        let t0 = Instant::now();
+        let v = self.call0(method, params);
+        if t0.elapsed() > Duration::from_millis(300) { eprintln!("DBG {:?} {method}", t0.elapsed()); }
+        v
+    }
+    pub(crate) fn call0(&mut self, method: &str, params: Value) -> Value {
+        self.last += 1;
+        let mut message = json!({ "id": self.last, "method": method, "params": params });
+        if let Some(session) = &self.session {
+            message["sessionId"] = session.as_str().into();
+        }
+        let mut bytes = message.to_string().into_bytes();
+        bytes.push(0);
+        self.to.write_all(&bytes).and_then(|()| self.to.flush()).expect("the browser reads");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let answer = self.from.recv_timeout(left).unwrap_or_else(|_| panic!("no answer to {method}"));
+            if answer["id"] == self.last {
+                assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
+                return answer["result"].clone();
+            }
+            assert!(self.events.len() < EVENTS, "the browser does not stop talking");
+            self.events.push(answer);
+        }
+    }
+
+    /// What an expression comes to on the page.
+    pub(crate) fn eval(&mut self, expression: &str) -> Value {
+        let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
+        let answer = self.call("Runtime.evaluate", params);
+        assert!(answer["exceptionDetails"].is_null(), "{expression}: {}", answer["exceptionDetails"]);
+        answer["result"]["value"].clone()
+    }
+
+    pub(crate) fn text(&mut self, expression: &str) -> String {
+        let value = self.eval(expression);
+        value.as_str().map_or_else(|| panic!("{expression} is no text but {value}"), str::to_owned)
+    }
+
+    /// Waits until an expression is true.
+    pub(crate) fn wait(&mut self, expression: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.eval(expression) != true {
+            if Instant::now() >= deadline {
+                let shown = self.text("document.body.innerText");
+                panic!("this did not become true: {expression}\nproblems: {:?}\n{shown}", self.problems());
+            }
+            sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Opens an address and waits until it is there and live.
+    pub(crate) fn open(&mut self, url: &str) {
+        self.eval("window.before = true");
+        self.call("Page.navigate", json!({ "url": url }));
+        self.wait("!window.before && document.readyState === 'complete'");
+        self.wait("document.getElementById('state').textContent === 'live'");
+    }
+
+    /// Presses a key: a character, or a name such as `Enter`.
+    pub(crate) fn press(&mut self, key: &str) {
+        let text = match key {
+            "Enter" => Some("\r"),
+            key if key.chars().count() == 1 => Some(key),
+            _ => None,
+        };
+        let code = match key {
+            "Enter" => 13,
+            "Tab" => 9,
+            "Escape" => 27,
+            _ => 0,
+        };
+        let mut down = json!({ "type": "keyDown", "key": key, "windowsVirtualKeyCode": code });
+        if let Some(text) = text {
+            down["text"] = text.into();
+        }
+        self.call("Input.dispatchKeyEvent", down);
+        self.call(
+            "Input.dispatchKeyEvent",
+            json!({ "type": "keyUp", "key": key, "windowsVirtualKeyCode": code }),
+        );
+    }
+
+    pub(crate) fn write(&mut self, text: &str) {
+        self.call("Input.insertText", json!({ "text": text }));
+    }
+
+    /// Everything that the page complained about: errors, refused code, exceptions, dialogs.
+    pub(crate) fn problems(&mut self) -> Vec<String> {
+        // An answer comes after everything that happened before it.
+        self.call("Runtime.getIsolateId", json!({}));
+        let loud = |event: &&Value| match event["method"].as_str() {
+            Some("Log.entryAdded") => {
+                matches!(event["params"]["entry"]["level"].as_str(), Some("error" | "warning"))
+            }
+            Some("Runtime.exceptionThrown" | "Page.javascriptDialogOpening") => true,
+            Some("Runtime.consoleAPICalled") => true,
+            _ => false,
+        };
+        self.events.iter().filter(loud).map(ToString::to_string).collect()
+    }
+
+    /// Every address that was asked for.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        let sent = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
+        sent.filter_map(|event| event["params"]["request"]["url"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// Controls that a screen reader would have no name for.
+    pub(crate) fn nameless_controls(&mut self) -> Vec<String> {
+        let tree = self.call("Accessibility.getFullAXTree", json!({}));
+        let nodes = tree["nodes"].as_array().expect("a tree").clone();
+        let roles =
+            ["link", "button", "searchbox", "textbox", "combobox", "table", "img", "navigation", "region"];
+        let nameless = |node: &&Value| {
+            node["ignored"] != true
+                && node["role"]["value"].as_str().is_some_and(|role| roles.contains(&role))
+                && node["name"]["value"].as_str().is_none_or(|name| name.trim().is_empty())
+        };
+        nodes.iter().filter(nameless).map(|node| node["role"]["value"].to_string()).collect()
+    }
+
+    pub(crate) fn emulate(&mut self, width: u32, height: u32, scheme: &str) {
+        let phone = width < 700;
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone });
+        self.call("Emulation.setDeviceMetricsOverride", size);
+        let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        self.call("Emulation.setEmulatedMedia", features);
+    }
+
+    /// Keeps a picture below the target folder, for people to look at.
+    pub(crate) fn screenshot(&mut self, name: &str) -> PathBuf {
+        eprintln!("DBG shot {name} {:?}", std::time::SystemTime::now());
+        let shot = self.call("Page.captureScreenshot", json!({ "format": "png" }));
+        let bytes = decode(shot["data"].as_str().expect("a picture"));
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("page-{name}.png"));
+        std::fs::write(&file, bytes).expect("the picture can be written");
+        file
+    }
+}
+
+impl Drop for Chrome {
+    fn drop(&mut self) {
+        eprintln!("DBG drop");
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Base 64, as the browser sends pictures.
+fn decode(text: &str) -> Vec<u8> {
+    let value = |byte: u8| match byte {
+        b'A'..=b'Z' => byte - b'A',
+        b'a'..=b'z' => byte - b'a' + 26,
+        b'0'..=b'9' => byte - b'0' + 52,
+        b'+' => 62,
+        _ => 63,
+    };
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    for four in text.trim_end_matches('=').as_bytes().chunks(4) {
+        let bits = four.iter().fold(0_u32, |bits, byte| bits << 6 | u32::from(value(*byte)));
+        let bits = bits << (6 * (4 - four.len()));
+        bytes.extend(bits.to_be_bytes()[1..].iter().take(four.len() * 6 / 8));
+    }
+    bytes
+}
