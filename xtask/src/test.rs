@@ -12,6 +12,7 @@ use plan::{Step, Work};
 pub(crate) mod child;
 mod machine;
 mod plan;
+mod programs;
 
 /// The arguments of `cargo xtask test`.
 #[derive(Debug, clap::Args)]

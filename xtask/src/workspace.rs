@@ -98,6 +98,10 @@ impl Workspace {
 }
 
 impl Package {
+    pub(crate) fn has_library(&self) -> bool {
+        self.targets.iter().any(|target| target.root.ends_with("src/lib.rs"))
+    }
+
     /// The short name: `health` for `volmedic-health`.
     pub(crate) fn room(&self) -> &str {
         self.name.strip_prefix("volmedic-").unwrap_or(&self.name)

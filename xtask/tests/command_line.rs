@@ -60,7 +60,8 @@ fn a_wrong_command_line_ends_with_two() {
     );
     let told = "error: there is no part `helth` in this workspace; the parts are: health\n";
     check(&xtask(folder.path(), &["test", "helth"]), 2, &[told]);
-    let told = "error: there is no step `lint` here; the steps are: machine, format, clippy, tests, docs\n";
+    let told = "error: there is no step `lint` here; the steps are: machine, format, clippy, build, tests, \
+                examples, docs\n";
     check(&xtask(folder.path(), &["test", "health", "--only", "lint"]), 2, &[told]);
 }
 
@@ -85,7 +86,7 @@ fn generated_files_make_a_workspace_tidy() {
     );
     check(&xtask(folder.path(), &["codegen", "--check"]), 1, &["4 of 4 generated files are out of date"]);
     check(&xtask(folder.path(), &["codegen"]), 0, &["wrote docs/metrics.md\nwrote docs/reasons.md\n"]);
-    check(&xtask(folder.path(), &["codegen", "--check"]), 0, &["codegen: 2 files, all up to date\n"]);
+    check(&xtask(folder.path(), &["codegen", "--check"]), 0, &["codegen: 4 files, all up to date\n"]);
     check(&xtask(folder.path(), &["tidy"]), 0, &["nothing to mend\n"]);
 }
 
@@ -143,7 +144,7 @@ fn a_part_that_is_well_passes_every_step() {
     check(
         &output,
         0,
-        &["[1/5] machine: ", "[5/5] docs: passed after ", "test adds ... ok", "test result: ok. 1 passed"],
+        &["[1/7] machine: ", "[7/7] docs: passed after ", "test adds ... ok", "test result: ok. 1 passed"],
     );
     let out = String::from_utf8_lossy(&output.stdout);
     let table = out.split_once("step       result    seconds\n").unwrap().1;
@@ -154,7 +155,9 @@ fn a_part_that_is_well_passes_every_step() {
             "machine    passed",
             "format     passed",
             "clippy     passed",
+            "build      passed",
             "tests      passed",
+            "examples   passed",
             "docs       passed"
         ]
     );
@@ -168,7 +171,7 @@ fn a_part_that_is_ill_stops_at_the_first_step_that_fails() {
     check(
         &output,
         1,
-        &["[2/5] format: FAILED", "clippy     not run", rerun, "error: the step `format` failed\n"],
+        &["[2/7] format: FAILED", "clippy     not run", rerun, "error: the step `format` failed\n"],
     );
 }
 
@@ -187,7 +190,7 @@ fn going_on_shows_everything_that_is_wrong() {
     check(
         &output,
         1,
-        &["test fails ... FAILED", "rerun just this step: cargo test --package=volmedic-health"],
+        &["test fails ... FAILED", "rerun just this step: cargo xtask test --only tests volmedic-health"],
     );
     check(&output, 1, &["error: 3 steps failed\n"]);
 }

@@ -9,7 +9,7 @@ use volmedic_testkit::kubernetes;
 use crate::workspace::{Dependency, Package, Workspace};
 use crate::{codegen, tidy};
 
-use super::machine;
+use super::{machine, programs};
 
 const TESTKIT: &str = "volmedic-testkit";
 
@@ -75,7 +75,22 @@ pub(super) fn steps(workspace: &Workspace, parts: &[&Package]) -> Vec<Step> {
         let build = |_: &Workspace| kubernetes::program(kubernetes::Version::DEFAULT).map(drop);
         steps.push(here("cluster", about, &only("cluster"), build));
     }
-    steps.push(cargo("tests", "all tests", "test", &names, &["--all-features", "--no-fail-fast"], 90));
+    steps.push(cargo("build", "all test programs", "test", &names, &["--all-features", "--no-run"], 60));
+    let owned: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    steps.push(Step {
+        name: "tests",
+        about: "all test programs, several at a time".into(),
+        rerun: [&[only("tests").as_str()], &names[..]].concat().join(" "),
+        deadline: Duration::MAX,
+        work: Work::Here(Box::new(move |workspace| programs::run(workspace, &owned))),
+    });
+    let flags = ["--all-features", "--no-fail-fast", "--doc"];
+    // Cargo refuses to look for them in a package without a library.
+    let documented: Vec<&str> =
+        parts.iter().filter(|part| part.has_library()).map(|part| part.name.as_str()).collect();
+    if whole || !documented.is_empty() {
+        steps.push(cargo("examples", "the examples in the documentation", "test", &documented, &flags, 30));
+    }
     let about = "the documentation builds without warnings";
     let docs = cargo("docs", about, "doc", &names, &["--no-deps", "--all-features"], 45);
     steps.push(docs.with_variable("RUSTDOCFLAGS", "--deny=warnings"));
@@ -146,7 +161,9 @@ mod tests {
                 "codegen: cargo xtask codegen --check",
                 "clippy: cargo clippy --workspace --all-targets --all-features -- --deny=warnings",
                 "cluster: cargo xtask test --only cluster",
-                "tests: cargo test --workspace --all-features --no-fail-fast",
+                "build: cargo test --workspace --all-features --no-run",
+                "tests: cargo xtask test --only tests",
+                "examples: cargo test --workspace --all-features --no-fail-fast --doc",
                 "docs: RUSTDOCFLAGS='--deny=warnings' cargo doc --workspace --no-deps --all-features",
             ]
         );
@@ -161,7 +178,9 @@ mod tests {
                 "format: cargo fmt --package=volmedic-health --package=xtask --check",
                 "clippy: cargo clippy --package=volmedic-health --package=xtask --all-targets --all-features -- \
                  --deny=warnings",
-                "tests: cargo test --package=volmedic-health --package=xtask --all-features --no-fail-fast",
+                "build: cargo test --package=volmedic-health --package=xtask --all-features --no-run",
+                "tests: cargo xtask test --only tests volmedic-health xtask",
+                "examples: cargo test --package=volmedic-health --all-features --no-fail-fast --doc",
                 "docs: RUSTDOCFLAGS='--deny=warnings' cargo doc --package=volmedic-health --package=xtask --no-deps \
                  --all-features",
             ]
