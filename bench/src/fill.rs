@@ -21,6 +21,11 @@ pub(crate) fn handle(index: usize) -> String {
     format!("csi-vol-8d4a5fba-5c3f-11ef-a2c5-{index:012}")
 }
 
+/// The name of the claim with this number.
+pub(crate) fn claim(index: usize) -> String {
+    format!("data-database-{index:06}")
+}
+
 /// Makes the pairs with the numbers in `range`, spread over the namespaces. The driver is not told of them.
 pub(crate) async fn fill(
     client: &Client,
@@ -58,7 +63,7 @@ async fn pair(client: &Client, namespace: &str, driver: &str, index: usize) -> R
     let (post, patch) = (PostParams::default(), PatchParams::default());
     let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
     let volumes = Api::<PersistentVolume>::all(client.clone());
-    let name = format!("data-database-{index:06}");
+    let name = claim(index);
     let modes = json!(["ReadWriteOnce"]);
     let claim = json!({
         "metadata": {

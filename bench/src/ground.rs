@@ -1,4 +1,4 @@
-//! What a controller runs against: a real API server, a simulated driver, and an account of its own.
+//! What a role runs against: a real API server, a simulated driver, and an account of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,6 +68,11 @@ impl Ground {
             self.filled = volumes;
         }
         Ok(())
+    }
+
+    /// Where the claims are, in turn.
+    pub(crate) fn namespaces(&self) -> &[String] {
+        &self.namespaces
     }
 
     pub(crate) fn folder(&self) -> &Path {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod agent;
 mod audit;
 mod bare;
 mod controller;
@@ -30,6 +31,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Role {
+    /// The agent on a node with a thousand volumes, at rest and while ten of them hang. Needs root
+    Agent(agent::Args),
     /// The controller, at rest and while a thousand volumes fail, against a real API server
     Controller(controller::Args),
     /// Drain a list and do nothing with it: what the controller's passes are compared with
@@ -39,6 +42,7 @@ enum Role {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().role {
+        Role::Agent(args) => agent::run(args),
         Role::Controller(args) => controller::run(args),
         Role::Drain(args) => bare::run(&args),
     };

@@ -62,9 +62,33 @@ impl Program {
 
     /// Processor time used so far, in user and kernel mode.
     pub(crate) fn cpu(&self) -> Result<Duration> {
-        let ticks = ticks(&self.proc("stat")?).context("the kernel does not tell the processor time")?;
+        self.time(0)
+    }
+
+    /// The same of all processes that it started, which have ended.
+    pub(crate) fn cpu_of_children(&self) -> Result<Duration> {
+        self.time(2)
+    }
+
+    fn time(&self, skip: usize) -> Result<Duration> {
+        let ticks =
+            ticks(&self.proc("stat")?, skip).context("the kernel does not tell the processor time")?;
         let each = rustix::param::clock_ticks_per_second().max(1);
         Ok(Duration::from_secs(ticks) / u32::try_from(each).unwrap_or(100))
+    }
+
+    /// How many processes it has started that are still there, and the memory that they have to themselves.
+    pub(crate) fn children(&self) -> Result<(usize, u64)> {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let tasks = fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))?;
+        let lists = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+        let lists: Vec<String> = lists.collect();
+        let children: Vec<&str> = lists.iter().flat_map(|list| list.split_whitespace()).collect();
+        let memory = |pid: &&str| {
+            let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+            Some(field(&text, "Private_Dirty")? + field(&text, "Private_Clean")?)
+        };
+        Ok((children.len(), children.iter().filter_map(memory).sum()))
     }
 
     fn proc(&self, file: &str) -> Result<String> {
@@ -95,9 +119,9 @@ impl Drop for Program {
     }
 }
 
-/// Fields 14 and 15 of `/proc/<pid>/stat`. The second, a name in parentheses, may hold anything.
-fn ticks(stat: &str) -> Option<u64> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+/// Fields 14 and 15 of `/proc/<pid>/stat`, or two behind these. The second, a name in parentheses, may hold anything.
+fn ticks(stat: &str, skip: usize) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11 + skip);
     let mut next = || fields.next()?.parse::<u64>().ok();
     Some(next()? + next()?)
 }
@@ -109,8 +133,9 @@ mod tests {
     #[test]
     fn processor_time_is_found_behind_any_name() {
         let stat = "77 (a) b) c) S 1 77 77 0 -1 4194560 1 2 3 4 120 34 9 9 20 0 1 0";
-        assert_eq!(ticks(stat), Some(154));
-        assert_eq!(ticks("77 (cut) S 1"), None);
+        assert_eq!(ticks(stat, 0), Some(154));
+        assert_eq!(ticks(stat, 2), Some(18));
+        assert_eq!(ticks("77 (cut) S 1", 0), None);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::workspace::{self, Workspace};
 
 /// Where the figures of a full run are kept.
 const PAGE: &str = "docs/bench-controller.md";
+const AGENT_PAGE: &str = "docs/bench-agent.md";
 const DRIVER_PAGE: &str = "docs/bench-driver.md";
 const HUB_PAGE: &str = "docs/bench-hub.md";
 const BUILD_LIMIT: Duration = Duration::from_hours(1);
@@ -30,6 +31,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Role {
+    /// The agent on a node with 1,000 volumes of which ten hang. Writes docs/bench-agent.md. Needs root
+    Agent,
     /// The controller beside a driver with many volumes, and external-health-monitor where it can be had
     Controller(Controller),
     /// The reference driver: how time grows from 1,000 to 10,000 volumes. Writes docs/bench-driver.md. Needs root
@@ -55,19 +58,18 @@ struct Controller {
 }
 
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    let controller = match &args.role {
-        Role::Controller(controller) => controller,
+    let (role, more) = match &args.role {
+        Role::Agent => ("agent", vec![format!("--page={}", workspace.root.join(AGENT_PAGE).display())]),
+        Role::Controller(controller) => ("controller", controller.arguments(workspace)),
         Role::Driver => return scale(workspace, "driver", "how_time_grows", DRIVER_PAGE),
         Role::Hub => return scale(workspace, "hub", "how_it_scales", HUB_PAGE),
     };
     step(workspace, &["build", "--release", "--package=volmedic", "--package=volmedic-bench"], BUILD_LIMIT)?;
     let program = workspace.target.join("release/volmedic");
     let mut arguments: Vec<String> =
-        ["run", "--quiet", "--release", "--package=volmedic-bench", "--", "controller"]
-            .map(String::from)
-            .to_vec();
+        ["run", "--quiet", "--release", "--package=volmedic-bench", "--", role].map(String::from).to_vec();
     arguments.push(format!("--program={}", program.display()));
-    arguments.extend(controller.arguments(workspace));
+    arguments.extend(more);
     step(workspace, &arguments.iter().map(String::as_str).collect::<Vec<_>>(), RUN_LIMIT)
 }
 

@@ -8,6 +8,7 @@ use workspace::Workspace;
 mod bench;
 mod cluster;
 mod codegen;
+mod gallery;
 mod lex;
 mod metrics;
 mod say;
@@ -46,6 +47,8 @@ enum Task {
     Cluster(cluster::Args),
     /// Measure a role as a process, against what it is meant to keep
     Bench(bench::Args),
+    /// Hurt real volumes in every way there is, and show what the agent tells about it
+    Gallery(gallery::Args),
 }
 
 fn main() -> ExitCode {
@@ -65,6 +68,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Codegen { check } => codegen::run(&Workspace::here()?, check),
         Task::Cluster(args) => cluster::run(args),
         Task::Bench(args) => bench::run(&Workspace::here()?, &args),
+        Task::Gallery(args) => gallery::run(&Workspace::here()?, &args),
     }
 }
 

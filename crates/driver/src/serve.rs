@@ -29,6 +29,9 @@ use crate::service::{AddonsService, Driver};
 
 /// How long calls may go on after the process was told to end.
 const FAREWELL: Duration = Duration::from_secs(10);
+/// So often in a row, and so far apart, nothing must be at work: an answer needs a moment to be sent.
+const IDLE_LOOKS: u32 = 5;
+const IDLE_PAUSE: Duration = Duration::from_millis(50);
 const SERVED_ATTEMPTS: u32 = 20;
 const SERVED_PAUSE: Duration = Duration::from_millis(50);
 /// Requests are small; a larger one is nothing CSI would send.
@@ -58,13 +61,7 @@ pub async fn serve(config: Config) -> Result<()> {
     };
     let outcome = tokio::select! {
         outcome = async { tokio::try_join!(csi, healer) } => outcome.map(drop),
-        () = async {
-            end(ended.clone()).await;
-            tokio::time::sleep(FAREWELL).await;
-        } => {
-            tracing::warn!("calls were still running when the driver ended");
-            Ok(())
-        }
+        () = farewell(&driver, ended.clone()) => Ok(()),
     };
     for socket in addons_socket.iter().chain([&socket]) {
         if let Err(error) = fs::remove_file(socket) {
@@ -92,6 +89,21 @@ fn told_to_end() -> Result<watch::Receiver<bool>> {
 async fn end(mut ended: watch::Receiver<bool>) {
     // The sender only goes away after it has sent, or together with the runtime.
     while !*ended.borrow_and_update() && ended.changed().await.is_ok() {}
+}
+
+/// Calls at work may end, but a caller that only keeps its connection open keeps nobody waiting.
+async fn farewell(driver: &Driver, ended: watch::Receiver<bool>) {
+    end(ended).await;
+    let deadline = tokio::time::Instant::now() + FAREWELL;
+    let mut idle = 0;
+    while idle < IDLE_LOOKS {
+        if tokio::time::Instant::now() >= deadline {
+            tracing::warn!("calls were still running when the driver ended");
+            return;
+        }
+        tokio::time::sleep(IDLE_PAUSE).await;
+        idle = if driver.is_idle() { idle + 1 } else { 0 };
+    }
 }
 
 async fn csi(driver: &Arc<Driver>, listener: UnixListener, end: impl Future<Output = ()>) -> Result<()> {

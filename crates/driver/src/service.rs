@@ -83,6 +83,11 @@ impl Driver {
         })
     }
 
+    /// Whether no call is at work.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.workers.are_idle()
+    }
+
     fn topology(&self) -> Topology {
         Topology { segments: HashMap::from([(self.config.topology_key(), self.config.node_id.clone())]) }
     }

@@ -30,6 +30,10 @@ impl Workers {
         Self { places: Arc::new(Semaphore::new(AT_ONCE)), patience }
     }
 
+    pub(crate) fn are_idle(&self) -> bool {
+        self.places.available_permits() == AT_ONCE
+    }
+
     /// Runs `work` on a blocking thread. When the caller's patience ends the work goes on, and keeps its locks.
     pub(crate) async fn run<T: Send + 'static>(
         &self,

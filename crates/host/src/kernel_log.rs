@@ -99,7 +99,8 @@ impl KernelLog {
     /// What there is already, without waiting for more: a few hundred records at a time, none when there is no more.
     pub fn so_far(&mut self) -> io::Result<Vec<Record>> {
         let Self { file, reading } = self;
-        reading.records(|piece| file.get_ref().read(piece))
+        let mut file = file.get_ref();
+        reading.records(|piece| file.read(piece))
     }
 
     /// Records that were overwritten before we came to read them.

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use kube::Client;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use volmedic_api::resource::{Heal, limit};
 
 use crate::agents::Now;
 use crate::merge::{Action, Keep, decide, merge};
@@ -163,6 +164,26 @@ impl Keeper {
                         self.lock().put_stored(&key.namespace, &key.name, &object);
                     }
                 }
+                Err(failure) => return Err(PushError::Later(failure.to_string())),
+            }
+        }
+        Err(PushError::Later("others keep writing it".to_owned()))
+    }
+
+    /// Adds an attempt to heal to a claim's object, which keeps the last few. A claim without an object has nothing to
+    /// be healed from, and nothing is kept for it.
+    pub async fn record_heal(&self, key: &ClaimKey, heal: &Heal) -> Result<(), PushError> {
+        for _ in 0..PUSH_TRIES {
+            let read = self.store.read(key).await.map_err(|failure| PushError::Later(failure.to_string()))?;
+            let Some(object) = read else { return Err(PushError::NoClaim) };
+            let before = object.status.as_ref().map_or(&[][..], |status| &status.heals);
+            let heals: Vec<&Heal> = std::iter::once(heal).chain(before).take(limit::HEALS).collect();
+            match self.store.apply_heals(key, &object.metadata, &heals).await {
+                Ok(object) => {
+                    self.lock().put_stored(&key.namespace, &key.name, &object);
+                    return Ok(());
+                }
+                Err(Failure::Moved) => {}
                 Err(failure) => return Err(PushError::Later(failure.to_string())),
             }
         }

@@ -246,7 +246,7 @@ mod tests {
         refused(
             |r| {
                 r["conditions"] =
-                    (0..17).map(|n| json!({"status": "Degraded", "reason": format!("R{n}")})).collect()
+                    (0..17).map(|n| json!({"status": "Degraded", "reason": format!("R{n}")})).collect();
             },
             "there are 17, and 16 are allowed",
         );

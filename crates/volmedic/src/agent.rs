@@ -95,7 +95,10 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let helpers = Arc::new(Helpers::new(Limits { running: config.helpers, stuck: config.stuck_helpers }));
     let (disturbed, disturbances) = mpsc::channel(WAKES);
     let evidence = Arc::new(Mutex::default());
-    let log = KernelLog::open(Start::Oldest);
+    let mut log = KernelLog::open(Start::Oldest);
+    if let Ok(log) = &mut log {
+        wakes::kernel_log_so_far(log, &evidence);
+    }
     let known = log.as_ref().map(|_| evidence.clone()).map_err(Clone::clone);
     let host = Arc::new(Host::new(helpers.clone(), checks(&config)).with_evidence(known));
     let fs_errors = FsErrors::open().map(Arc::new);

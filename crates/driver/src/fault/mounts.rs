@@ -116,6 +116,10 @@ pub(super) fn anew(victim: &Victim, between: impl FnOnce() -> Result<()>) -> Res
             take_off(victim, place)?;
         }
     }
+    if victim.kind != Kind::Fuse {
+        // A file system that somebody still has somewhere would only be shown again, as it is.
+        victim.device()?.wait_until_free()?;
+    }
     let done = between();
     if victim.kind != Kind::Fuse {
         let opened = place(victim, staging)?.open_directory()?;

@@ -117,13 +117,17 @@ impl Case {
         self.told.clear();
     }
 
-    /// Nothing is wanted, and nothing is worth remembering.
-    pub(super) fn is_over(&self, now: Timestamp, policy: &Policy) -> bool {
+    /// Nothing is wanted, and nothing is worth remembering. Whatever was tried is remembered for as long as the volume
+    /// must stay well to begin anew, whoever asked for it.
+    pub(super) fn is_over(&mut self, now: Timestamp, policy: &Policy) -> bool {
         if self.is_wanted() || self.in_flight {
             return false;
         }
-        let steady = self.well_since.is_none_or(|since| now.duration_since(since) >= policy.steady);
-        steady || (self.tries == 0 && self.hold.is_none())
+        if self.tries == 0 && self.hold.is_none() {
+            return true;
+        }
+        let since = *self.well_since.get_or_insert(now);
+        now.duration_since(since) >= policy.steady
     }
 
     /// What only a person, a change or a long healthy time can overcome.
@@ -225,10 +229,6 @@ impl Case {
                 self.tries = self.tries.saturating_add(1);
                 self.unreached = 0;
             }
-        }
-        // A person's try is remembered, too, although nobody complains.
-        if !self.is_wanted() {
-            self.well_since.get_or_insert(now);
         }
         let steps = self.tries.saturating_add(self.unreached);
         let pause = match after {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use kube::Client;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions, Request};
 use serde_json::{Value, json};
-use volmedic_api::resource::{GROUP, VERSION, VolumeHealthStatus};
+use volmedic_api::resource::{GROUP, Heal, VERSION, VolumeHealthStatus};
 
-use crate::shape::StoredHealth;
+use crate::shape::{StoredHealth, StoredMeta};
 use crate::world::{HEALTH_LABEL, MESSAGE_ANNOTATION, Marks};
 use crate::{ClaimKey, FIELD_MANAGER, Metrics};
 
@@ -18,6 +18,8 @@ use crate::{ClaimKey, FIELD_MANAGER, Metrics};
 const CALL_LIMIT: Duration = Duration::from_secs(15);
 /// Who owns the marks on PersistentVolumes: what they are is decided apart from all else.
 const MARKS_MANAGER: &str = "volmedic-hub-marks";
+/// Who owns the attempts to heal.
+const HEALER: &str = "volmedic-healer";
 
 /// One change of a claim's object.
 #[derive(Debug)]
@@ -163,6 +165,22 @@ impl Store {
             // The healer's.
             status.remove("heals");
         }
+        let request = resource(key).patch_subresource("status", &key.name, &params, &Patch::Apply(object));
+        self.call("applied", request.map_err(|error| Failure::Refused(error.to_string()))?).await
+    }
+
+    /// What the healer did. It owns this list, and the hub owns all the rest.
+    pub(crate) async fn apply_heals(
+        &self,
+        key: &ClaimKey,
+        read: &StoredMeta,
+        heals: &[&Heal],
+    ) -> Result<StoredHealth, Failure> {
+        let params = PatchParams::apply(HEALER).force();
+        let mut object = object(key);
+        object["metadata"]["uid"] = read.uid.as_str().into();
+        object["metadata"]["resourceVersion"] = read.resource_version.as_str().into();
+        object["status"] = json!({ "heals": heals });
         let request = resource(key).patch_subresource("status", &key.name, &params, &Patch::Apply(object));
         self.call("applied", request.map_err(|error| Failure::Refused(error.to_string()))?).await
     }

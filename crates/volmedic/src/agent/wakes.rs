@@ -26,6 +26,11 @@ const APART: Duration = Duration::from_secs(5);
 const MARK_EVERY: Duration = Duration::from_secs(5);
 /// What the log says within this time is looked up together.
 const GATHER: Duration = Duration::from_millis(200);
+/// A kernel that says more than we can read is not waited for. Each of these is some hundred lines.
+const MOST_BEFORE: usize = 1000;
+/// On a node where containers come and go the mount table changes all the time. While that is none of our business it is
+/// read more and more rarely, up to this pause; an accident is still told within two seconds.
+const LONGEST_NAP: Duration = Duration::from_millis(400);
 /// After an error that should not be.
 const PAUSE: Duration = Duration::from_secs(30);
 
@@ -197,8 +202,6 @@ pub(super) async fn kernel_log(
     disturbed: Disturbed,
 ) {
     let mut limit = Limit::default();
-    // The first that comes is what was said before us: evidence, but no news.
-    let mut news = false;
     loop {
         let records = match log.next().await {
             Ok(records) => records,
@@ -212,15 +215,29 @@ pub(super) async fn kernel_log(
             let mut evidence = evidence.lock().unwrap_or_else(PoisonError::into_inner);
             records.iter().flat_map(|record| evidence.add(record)).collect()
         };
-        if news && !about.is_empty() {
+        if !about.is_empty() {
             let Ok(table) = host.table() else { continue };
             let keys = keys(&inventory, |volume| is_about(&about, &table, volume));
             if limit.send(keys, &disturbed).await.is_err() {
                 return;
             }
         }
-        news = true;
         tokio::time::sleep(GATHER).await;
+    }
+}
+
+/// Collects what the kernel said before us. That is no news, and must be known before the first volume is looked at: of
+/// what was said about a device, only what comes after that look is about the volume.
+pub(super) fn kernel_log_so_far(log: &mut KernelLog, evidence: &Mutex<Evidence>) {
+    for _ in 0..MOST_BEFORE {
+        match log.so_far() {
+            Ok(records) if records.is_empty() => return,
+            Ok(records) => {
+                let mut evidence = evidence.lock().unwrap_or_else(PoisonError::into_inner);
+                records.iter().for_each(|record| drop(evidence.add(record)));
+            }
+            Err(error) => return tracing::warn!("{error}"),
+        }
     }
 }
 

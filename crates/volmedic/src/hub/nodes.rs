@@ -121,7 +121,7 @@ impl NodeWatcher {
                     tracing::warn!(node = &*node, "what its agent left behind was not cleared away: {error}");
                 }
                 Err(_) => {
-                    tracing::warn!(node = &*node, "no answer while clearing away what its agent left behind")
+                    tracing::warn!(node = &*node, "no answer while clearing away what its agent left behind");
                 }
             }
         }

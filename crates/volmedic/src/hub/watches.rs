@@ -108,9 +108,11 @@ impl Watches {
     pub(super) fn ready_check(&self, world: &Arc<Mutex<World>>, limit: Duration) -> Check {
         let (links, world) = (self.links.clone(), world.clone());
         Box::new(move || {
-            let stale = links.iter().filter_map(|link| link.staleness());
+            let stale = links.iter().filter_map(|link| Some((!link.is_ready(), link.staleness()?)));
             let ready = lock(&world).is_ready();
-            match stale.max_by_key(|stale| stale.age) {
+            // What was never read at all is the more serious.
+            let worst = stale.max_by_key(|(unread, stale)| (*unread, stale.age));
+            match worst.map(|(_, stale)| stale) {
                 Some(stale) if !ready || stale.age > limit => {
                     Err(format!("out of touch with the API server: {}", stale.why))
                 }

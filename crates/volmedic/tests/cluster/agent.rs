@@ -10,7 +10,7 @@ use serde_json::Value;
 use volmedic_testkit::{NODE, Part};
 
 use crate::stage::Stage;
-use crate::{KINDS, all_ready, delete_pods};
+use crate::{KINDS, Kind, all_ready, delete_pods};
 use told::{ABNORMAL, NORMAL, Told, UNWATCHED, from_host, told};
 
 /// The kubelet asks every two seconds; what it has not said by then it will not say.
@@ -39,13 +39,16 @@ fn unmounted_and_back(stage: &Stage) {
     let case = Case::begin(stage, "ext4", "target-unmounted", "Inaccessible/VolumeUnmounted");
     case.kubelet_says();
     case.over();
-    assert_eq!(from_host(stage, "reader-ext4"), [(ABNORMAL, "VolumeUnmounted", 1), (NORMAL, "VolumeUnmounted", 1)]);
+    assert_eq!(
+        from_host(stage, "reader-ext4"),
+        [(ABNORMAL, "VolumeUnmounted", 1), (NORMAL, "VolumeUnmounted", 1)]
+    );
 }
 
 /// First the kubelet is killed and started, then the agent, twice; the second time the volume gets well meanwhile.
 fn restarts_while_read_only(stage: &mut Stage) {
     let bad = [(ABNORMAL, "ReadOnlyFilesystem", 1)];
-    Case::begin(stage, "xfs", "read-only", "Degraded/ReadOnlyFilesystem").kubelet_says();
+    Case::begin(stage, "xfs", "read-only", "Inaccessible/ReadOnlyFilesystem").kubelet_says();
     stage.agent_looks(2);
     let before = told(stage);
 
@@ -73,7 +76,10 @@ fn restarts_while_read_only(stage: &mut Stage) {
     stage.fault("clear", "read-only", &handle(stage, "xfs"));
     stage.start_agent();
     let line = described(stage, "reader-xfs", NORMAL, "ReadOnlyFilesystem");
-    assert!(line.contains("Normal") && line.contains("recovered from Degraded/ReadOnlyFilesystem"), "{line}");
+    assert!(
+        line.contains("Normal") && line.contains("recovered from Inaccessible/ReadOnlyFilesystem"),
+        "{line}"
+    );
     stage.agent_looks(2);
     let both = [(ABNORMAL, "ReadOnlyFilesystem", 1), (NORMAL, "ReadOnlyFilesystem", 1)];
     assert_eq!(from_host(stage, "reader-xfs"), both);
@@ -82,17 +88,25 @@ fn restarts_while_read_only(stage: &mut Stage) {
 fn full_while_the_server_is_away(stage: &Stage) {
     let handle = handle(stage, "ext4");
     stage.plane().stop_apiserver().unwrap();
+    let began = Instant::now();
     stage.fault("inject", "full", &handle);
     stage.wait("the agent sees it while nobody can be told", || {
-        if stage.agent_says("OutOfCapacity") > 0 { Ok(()) } else { Err("its log has no OutOfCapacity".to_owned()) }
+        if stage.agent_says("OutOfCapacity") > 0 {
+            Ok(())
+        } else {
+            Err("its log has no OutOfCapacity".to_owned())
+        }
     });
     stage.plane().start_apiserver().unwrap();
-    let began = Instant::now();
+    let back = Instant::now();
     let line = described(stage, "reader-ext4", ABNORMAL, "OutOfCapacity");
-    say(&format!("full on ext4 while the API server was away: told {:.1} s after it was back", began.elapsed().as_secs_f32()));
+    let seconds = back.elapsed().as_secs_f32();
+    say(&format!("full on ext4 while the API server was away: told {seconds:.1} s after it was back"));
     assert!(line.contains("Warning") && line.contains("default/ext4"), "{line}");
-    stage.fault("clear", "full", &handle);
-    described(stage, "reader-ext4", NORMAL, "OutOfCapacity");
+    let condition = "Degraded/OutOfCapacity";
+    let case = Case { stage, kind: "ext4", fault: "full", condition, handle, began };
+    case.kubelet_says();
+    case.over();
     let mut told = from_host(stage, "reader-ext4");
     told.retain(|(_, condition, _)| *condition == "OutOfCapacity");
     assert_eq!(told, [(ABNORMAL, "OutOfCapacity", 1), (NORMAL, "OutOfCapacity", 1)]);
@@ -116,9 +130,27 @@ fn deleted_while_the_mounter_is_dead(stage: &Stage) {
     stage.kubectl(&["delete", "pod", "next-fuse", "--timeout=90s"]);
 }
 
-/// All kinds of volumes at once, mounted and unmounted; and nothing was ever told but what was done.
+/// All kinds of volumes at once, mounted and unmounted, and pods that end by themselves; and nothing was ever told but
+/// what was done.
 fn pods_come_and_go(stage: &Stage) {
     let before = told(stage);
+    let ends = |kind: &Kind| {
+        let mut pod = kind.pod("doer", "exit 0");
+        pod["spec"]["restartPolicy"] = "Never".into();
+        pod
+    };
+    stage.create(&KINDS.iter().map(ends).collect());
+    for kind in &KINDS {
+        stage.wait("a pod ends by itself", || {
+            let pod = format!("doer-{}", kind.name);
+            match stage.try_kubectl(&["get", "pod", &pod, "-o", "jsonpath={.status.phase}"])?.as_str() {
+                "Succeeded" => Ok(()),
+                other => Err(format!("{pod} is {other}")),
+            }
+        });
+    }
+    stage.agent_looks(2);
+    delete_pods(stage, "doer");
     for _ in 0..2 {
         stage.create(&KINDS.iter().map(|kind| kind.pod("comer", "true")).collect());
         all_ready(stage, "comer");
@@ -168,7 +200,8 @@ impl<'a> Case<'a> {
         let line = described(stage, &case.pod(), ABNORMAL, case.reason());
         case.say(&format!("the agent says {condition} after {:.1} s", began.elapsed().as_secs_f32()));
         let claim = format!("default/{kind}");
-        for word in ["Warning", "volmedic-agent", condition, &claim, &case.handle, NODE, " since ", "Next: "] {
+        for word in ["Warning", "volmedic-agent", condition, &claim, &case.handle, NODE, " since ", "Next: "]
+        {
             assert!(line.contains(word), "{word:?} is not in {line}");
         }
         case

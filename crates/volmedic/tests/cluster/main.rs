@@ -170,7 +170,7 @@ fn the_driver_has_what_the_cluster_has(stage: &Stage) {
 }
 
 /// A drive that goes bad is told on the claim by our controller, and on the pod by the kubelet, which asks the driver's
-/// node service once a minute; its recovery is told too.
+/// node service; its recovery is told too.
 fn health_is_told(stage: &Stage, claim: &str) {
     let volume = stage.kubectl(&["get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"]);
     let handle = stage.kubectl(&["get", "pv", &volume, "-o", "jsonpath={.spec.csi.volumeHandle}"]);
@@ -185,15 +185,17 @@ fn health_is_told(stage: &Stage, claim: &str) {
     let abnormal = told("VolumeConditionAbnormal");
     assert!(abnormal.contains("Warning") && abnormal.contains("Inaccessible/DriveBad"), "{abnormal}");
     stored(stage, &format!("pvc/{claim}"), "{.status.healthStatus.healthConditions}");
-    stored(
-        stage,
-        &format!("pod/reader-{claim}"),
-        r#"{.status.volumeHealth[?(@.name=="data")].healthConditions}"#,
-    );
+    let (pod, said) =
+        (format!("pod/reader-{claim}"), r#"{.status.volumeHealth[?(@.name=="data")].healthConditions}"#);
+    stored(stage, &pod, said);
 
     stage.fault("clear", "drive-bad", &handle);
     let normal = told("VolumeConditionNormal");
     assert!(normal.contains("Normal"), "{normal}");
+    stage.wait("the kubelet knows that the drive is well", || {
+        let left = stage.try_kubectl(&["get", &pod, "-o", &format!("jsonpath={said}")])?;
+        if left.is_empty() || left == "[]" { Ok(()) } else { Err(left) }
+    });
     // Nobody else's volume was ill.
     let ill =
         r#"jsonpath={range .items[?(@.reason=="VolumeConditionAbnormal")]}{.involvedObject.name} {end}"#;

@@ -34,7 +34,11 @@ pub(crate) async fn nothing_is_told() {
     let plain = Usage::default();
     for kind in [Kind::Ext4, Kind::Xfs, Kind::Btrfs, Kind::Fuse, Kind::Block] {
         let (volume, target, uid) = make(&stage, &format!("busy-{}", kind.name()), kind, plain).await;
-        load.start(move |stop, _| if kind == Kind::Block { whole_device(&target, stop) } else { write(&target, stop) });
+        load.start(
+            move |stop, _| {
+                if kind == Kind::Block { whole_device(&target, stop) } else { write(&target, stop) }
+            },
+        );
         made.push((volume, uid));
     }
     for kind in [Kind::Ext4, Kind::Btrfs] {

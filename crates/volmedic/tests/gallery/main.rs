@@ -59,8 +59,12 @@ fn main() {
         trial("the_driver_in_the_newer_dialect", || of_volumes::every_row(rows::Eyes::Health)),
         trial("the_driver_in_the_older_dialect", || of_volumes::every_row(rows::Eyes::Older)),
         trial("the_hosts_own_eyes_alone", || of_volumes::every_row(rows::Eyes::Host)),
-        trial("damage_that_only_a_check_finds_in_the_newer_dialect", || of_volumes::damage(rows::Eyes::Health)),
-        trial("damage_that_only_a_check_finds_in_the_older_dialect", || of_volumes::damage(rows::Eyes::Older)),
+        trial("damage_that_only_a_check_finds_in_the_newer_dialect", || {
+            of_volumes::damage(rows::Eyes::Health)
+        }),
+        trial("damage_that_only_a_check_finds_in_the_older_dialect", || {
+            of_volumes::damage(rows::Eyes::Older)
+        }),
         trial("nothing_is_told_of_what_is_well", healthy::nothing_is_told),
     ];
     trials.extend(of_the_driver::trials());

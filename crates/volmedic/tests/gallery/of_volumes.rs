@@ -5,16 +5,20 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use volmedic_driver::fault::Fault;
+use volmedic_driver::fault::{Fault, Kind};
 
 use crate::page::{self, Seen};
 use crate::role::Manner;
 use crate::rows::{Eyes, Row};
-use crate::stage::{Stage, Usage, Volume};
+use crate::stage::{FREE_DEVICES, Stage, Usage, Volume};
 use crate::told::Tale;
 
 /// So many rows at once; more would only wait for the machine.
 const AT_ONCE: usize = 10;
+/// How often a row is begun again if somebody else takes its device.
+const TURNS: u32 = 5;
+/// How the driver says that.
+const TAKEN: &str = "belongs to somebody else by now";
 
 /// All that can be seen from there without a check of the file system.
 pub(crate) async fn every_row(eyes: Eyes) {
@@ -58,30 +62,51 @@ async fn run(eyes: Eyes, rows: Vec<Row>) {
 }
 
 async fn one(stage: &Stage, row: Row, eyes: Eyes) -> Result<Seen, String> {
-    let name = row.name();
-    let volume = stage.volume(&name, row.kind).await;
-    let uid = stage.pod(&name, &volume, Usage::default()).await;
-    let seen = harm_and_mend(stage, row, eyes, &volume, &uid).await;
-    if seen.is_err() {
-        // It may be there still, and would keep the rest from being taken away.
-        let _ = stage.mend(row.fault, Some(&volume)).await;
+    let mut turn = 0;
+    loop {
+        let name = format!("{}-{turn}", row.name());
+        let volume = stage.volume(&name, row.kind).await;
+        let uid = stage.pod(&name, &volume, Usage::default()).await;
+        let seen = harm_and_mend(stage, row, eyes, &volume, &uid).await;
+        turn += 1;
+        match &seen {
+            Ok(_) => stage.take_down(&name, &uid, &volume).await?,
+            // The detached device became that of somebody else on this machine, and the pod's is another one now.
+            Err(why) if why.contains(TAKEN) && turn < TURNS => {
+                stage.take_down(&name, &uid, &volume).await?;
+                continue;
+            }
+            // It may be there still, and would keep the rest from being taken away.
+            Err(_) => drop(stage.mend(row.fault, Some(&volume)).await),
+        }
         return seen;
     }
-    stage.take_down(&name, &uid, &volume).await?;
-    seen
 }
 
-async fn harm_and_mend(stage: &Stage, row: Row, eyes: Eyes, volume: &Volume, uid: &str) -> Result<Seen, String> {
-    let (name, vantage) = (row.name(), eyes.vantage());
+async fn harm_and_mend(
+    stage: &Stage,
+    row: Row,
+    eyes: Eyes,
+    volume: &Volume,
+    uid: &str,
+) -> Result<Seen, String> {
+    let (name, vantage) = (volume.claim.clone(), eyes.vantage());
     let expected = row.expected(eyes).ok_or("nothing is expected")?;
     stage.looked_at(volume).await?;
     if let Some(tale) = stage.told.all().into_iter().find(|tale| tale.on == name) {
         return Err(format!("told before anything happened: {tale:?}"));
     }
+    let detached = row.fault == Fault::DeviceDetached && row.kind == Kind::Block;
+    let alone = if detached { Some(FREE_DEVICES.write().await) } else { None };
     stage.harm(row.fault, Some(volume)).await?;
     let harmed = Instant::now();
     let told = stage.told.told(&name, vantage, &expected).await?;
-    mend(stage, row.fault, volume, uid).await?;
+    stage.mend(row.fault, Some(volume)).await?;
+    drop(alone);
+    if row.fault == Fault::MounterKilled {
+        stage.stage(volume).await;
+        stage.publish(uid, volume, false).await;
+    }
     // Clearing some faults takes its time: the file system is repaired, or the volume mounted anew.
     let mended = Instant::now();
     let over = stage.told.over(&name, vantage).await?;
@@ -93,25 +118,6 @@ async fn harm_and_mend(stage: &Stage, row: Row, eyes: Eyes, volume: &Volume, uid
         return Err(format!("the host cannot know, and tells {tale:?}"));
     }
     Ok(Seen { told: reasons(&tales), after: since(harmed, told), over: since(mended, over) })
-}
-
-/// Undoes it, and does what else its page says must be done.
-async fn mend(stage: &Stage, fault: Fault, volume: &Volume, uid: &str) -> Result<(), String> {
-    let mended = stage.mend(fault, Some(volume)).await;
-    match fault {
-        Fault::MounterKilled => {
-            mended?;
-            stage.stage(volume).await;
-            stage.publish(uid, volume, false).await;
-        }
-        // A device that nobody uses may have become somebody else's.
-        Fault::DeviceDetached if mended.is_err() => {
-            stage.put_up_again(uid, volume).await;
-            stage.mend(fault, Some(volume)).await?;
-        }
-        _ => mended?,
-    }
-    Ok(())
 }
 
 /// Something may be told while the fault is still being done.
@@ -141,7 +147,8 @@ fn check_tales(row: Row, eyes: Eyes, expected: &str, tales: &[Tale]) -> Result<(
             return Err(format!("the claim is not named: {tale:?}"));
         }
         // Besides, reads may fail that need what is gone; and the driver may know more.
-        let fits = eyes == Eyes::Health && row.answer(crate::rows::NODE_GET_VOLUME_HEALTH).contains(&tale.what);
+        let fits =
+            eyes == Eyes::Health && row.answer(crate::rows::NODE_GET_VOLUME_HEALTH).contains(&tale.what);
         if tale.what != expected && tale.what != "Inaccessible/RWIOError" && !fits {
             return Err(format!("something else is told than {expected}: {tale:?}"));
         }

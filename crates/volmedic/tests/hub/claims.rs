@@ -1,12 +1,14 @@
 //! One object for each ill claim, which goes with it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
-use volmedic_api::resource::{VolumeHealth, VolumeHealthSpec};
+use volmedic_api::resource::{Heal, HealOutcome, VolumeHealth, VolumeHealthSpec, time};
+use volmedic_hub::{ClaimKey, Keep, Keeper, Metrics, PushError, Settings};
 
 use crate::stage::{apply_report, kubectl, shared, try_kubectl};
 
@@ -158,6 +160,36 @@ async fn nothing_is_written_while_nothing_changes() {
     let mut after = mine().await;
     after.remove(&format!("{}/c", stage.namespace));
     assert_eq!(after, before);
+}
+
+#[tokio::test]
+async fn attempts_to_heal_are_kept_beside_what_the_hub_writes() {
+    let stage = shared().await;
+    let node = stage.make_node("n").await;
+    stage.used_claim("data", &node).await;
+    stage.tell(&node, &stage.report(&[("data", "Degraded", "SlowIO")])).await;
+    stage.wait_stored("data", &[&format!("host/{node} HealthWarning Degraded/SlowIO")]).await;
+    let keep = Keep { all: false, recovered_for: jiff::SignedDuration::from_hours(1) };
+    let settings = Settings { keep, qps: 10.0, burst: 10, workers: 1, mark_volumes: false };
+    let healer =
+        Keeper::new(stage.client.clone(), Arc::default(), Arc::default(), settings, Metrics::default());
+    let key = ClaimKey::new(&stage.namespace, "data");
+    for n in 0..12 {
+        let heal = Heal {
+            time: time(jiff::Timestamp::UNIX_EPOCH),
+            outcome: HealOutcome::Failed,
+            remedy: format!("attempt {n}"),
+            node: Some(node.clone()),
+            message: "it did not help".to_owned(),
+        };
+        healer.record_heal(&key, &heal).await.expect("it is kept");
+    }
+    stage.tell(&node, &stage.report(&[])).await;
+    let object = stage.wait_stored("data", &[&format!("host/{node} Healthy")]).await;
+    let heals = object.status.expect("a status").heals;
+    assert_eq!((heals.len(), &*heals[0].remedy, &*heals[9].remedy), (10, "attempt 11", "attempt 2"));
+    let nobody = healer.record_heal(&ClaimKey::new(&stage.namespace, "well"), &heals[0]).await;
+    assert_eq!(nobody, Err(PushError::NoClaim));
 }
 
 #[tokio::test]

@@ -88,3 +88,20 @@ fn all_is_there_without_the_script() {
     assert_eq!(stage.chrome.text("document.getElementById('state').textContent"), "as of loading");
     stage.assert_clean();
 }
+
+/// A browser keeps pages for the way back and has six connections for one place; each page must give its own up.
+#[test]
+fn one_page_after_another_and_back_again() {
+    let mut stage = Stage::new((0..3).map(|number| format!("vol-{number}")));
+    for round in 0..12 {
+        stage.open(&format!("?q=vol-{}", round % 3));
+    }
+    stage.open("volume?driver=disk.example.net&volume=vol-1");
+    stage.open("source");
+    stage.chrome.eval("history.back()");
+    stage.chrome.wait("document.querySelector('h1')?.innerText === 'vol-1'");
+    stage.chrome.wait("document.getElementById('state').textContent === 'live'");
+    stage.sim.harm("vol-1", DEGRADED, "OutOfCapacity", "99 % used");
+    stage.chrome.wait("document.querySelector('.headline').innerText.includes('OutOfCapacity')");
+    stage.assert_clean();
+}

@@ -90,12 +90,6 @@ impl Chrome {
 
     /// One call and its answer.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
-        let t0 = Instant::now();
-        let v = self.call0(method, params);
-        if t0.elapsed() > Duration::from_millis(300) { eprintln!("DBG {:?} {method}", t0.elapsed()); }
-        v
-    }
-    pub(crate) fn call0(&mut self, method: &str, params: Value) -> Value {
         self.last += 1;
         let mut message = json!({ "id": self.last, "method": method, "params": params });
         if let Some(session) = &self.session {
@@ -147,7 +141,7 @@ impl Chrome {
         self.eval("window.before = true");
         self.call("Page.navigate", json!({ "url": url }));
         self.wait("!window.before && document.readyState === 'complete'");
-        self.wait("document.getElementById('state').textContent === 'live'");
+        self.wait("document.getElementById('state')?.textContent === 'live'");
     }
 
     /// Presses a key: a character, or a name such as `Enter`.
@@ -223,7 +217,6 @@ impl Chrome {
 
     /// Keeps a picture below the target folder, for people to look at.
     pub(crate) fn screenshot(&mut self, name: &str) -> PathBuf {
-        eprintln!("DBG shot {name} {:?}", std::time::SystemTime::now());
         let shot = self.call("Page.captureScreenshot", json!({ "format": "png" }));
         let bytes = decode(shot["data"].as_str().expect("a picture"));
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("page-{name}.png"));
@@ -234,7 +227,7 @@ impl Chrome {
 
 impl Drop for Chrome {
     fn drop(&mut self) {
-        eprintln!("DBG drop");
+        // The browser's other processes end with it.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

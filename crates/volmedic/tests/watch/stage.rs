@@ -15,7 +15,7 @@ use volmedic_testkit::sim::Sim;
 pub(crate) const DEGRADED: i32 = 1;
 pub(crate) const INACCESSIBLE: i32 = 2;
 /// For anything that should be quick; a busy machine may take its time.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Stage {
     pub(crate) sim: Sim,

@@ -86,7 +86,7 @@ struct Onlooker {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 150, ..ProptestConfig::default() })]
 
     #[test]
     fn the_guards_hold(deeds in deeds(), percent in prop_oneof![Just(100_u32), Just(40)]) {
@@ -175,7 +175,11 @@ fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCase
                         seen.quiet_since.insert(ticket.place, desk.now);
                     }
                 }
-                Verdict::Skip { .. } => {}
+                Verdict::Skip { .. } => {
+                    if !seen.ill.contains(&ticket.place) {
+                        seen.quiet_since.entry(ticket.place).or_insert(desk.now);
+                    }
+                }
             }
         }
         Deed::Done(index, outcome) => {
@@ -210,8 +214,10 @@ fn acts(desk: &Desk, seen: &Onlooker, ticket: &Ticket) -> Result<(), TestCaseErr
         if ticket.ask_again {
             prop_assert_eq!(&desk.again, &Again::StillIll, "acted without seeing it again");
         }
+        // A volume that was mended at its last try and is well since may be checked once more when its driver restarts.
+        let most = desk.triage.policy().tries + u32::from(!ticket.ask_again);
         let tries = seen.tries.get(place).copied().unwrap_or(0);
-        prop_assert!(tries < desk.triage.policy().tries, "{tries} tries, and one more");
+        prop_assert!(tries < most, "{tries} tries, and one more");
     }
     Ok(())
 }

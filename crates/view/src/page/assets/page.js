@@ -63,15 +63,26 @@
     }
   };
 
-  const changes = new EventSource(document.body.dataset.changes);
-  changes.addEventListener("hello", () => say("live", "live"));
-  changes.addEventListener("change", (event) => {
-    idle = LEAST;
-    announce.textContent = JSON.parse(event.data).text;
+  let changes = null;
+  const listen = () => {
+    changes = new EventSource(document.body.dataset.changes);
+    changes.addEventListener("hello", () => say("live", "live"));
+    changes.addEventListener("change", (event) => {
+      idle = LEAST;
+      announce.textContent = JSON.parse(event.data).text;
+      soon();
+    });
+    changes.addEventListener("missed", soon);
+    changes.onerror = () => say("lost", "not live, trying again");
+  };
+  listen();
+  // A page that is kept for the way back would keep its connection too, and a browser has only six for one place.
+  addEventListener("pagehide", () => changes.close());
+  addEventListener("pageshow", (event) => {
+    if (!event.persisted) return;
+    listen();
     soon();
   });
-  changes.addEventListener("missed", soon);
-  changes.onerror = () => say("lost", "not live, trying again");
   setInterval(() => {
     if (Date.now() - last < idle) return;
     idle = Math.min(idle * 2, IDLE);

@@ -47,7 +47,8 @@ fn of_agent(event: &Value) -> Option<Told> {
 
 /// What was told on a pod by the host's own checks: reason, condition, how often.
 pub(super) fn from_host(stage: &Stage, pod: &str) -> Vec<(&'static str, &'static str, u64)> {
-    let known = |names: &[&'static str], name: &str| names.iter().copied().find(|one| *one == name).unwrap_or("?");
+    let known =
+        |names: &[&'static str], name: &str| names.iter().copied().find(|one| *one == name).unwrap_or("?");
     let told = told(stage);
     let of_pod = told.iter().filter(|one| one.by_host && one.pod == pod);
     of_pod.map(|one| (known(&REASONS, &one.reason), known(&CONDITIONS, &one.condition), one.count)).collect()

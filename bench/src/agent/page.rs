@@ -1,0 +1,147 @@
+//! The figures, for the terminal and as a page for the documentation.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::measure::{DEADLINE, HELPERS, INTERVAL, Rest, STUCK};
+use super::node::HUNG;
+use super::{Hang, Outcome};
+use crate::audit;
+
+const BUDGET_VOLUMES: usize = 1000;
+const BUDGET_RESIDENT: u64 = 30 << 20;
+
+const COLUMNS: [&str; 8] = [
+    "volumes",
+    "resident MiB",
+    "peak MiB",
+    "CPU ms/pass",
+    "helpers' CPU ms/pass",
+    "most helpers",
+    "their own MiB",
+    "first pass s",
+];
+
+/// One line, for who waits.
+pub(super) fn line(rest: &Rest) -> String {
+    let each = COLUMNS.iter().zip(cells(rest)).map(|(column, cell)| format!("{column}: {cell}"));
+    format!("{}; asked at rest: {}", each.collect::<Vec<_>>().join("; "), audit::show(&rest.asked))
+}
+
+fn cells(rest: &Rest) -> Vec<String> {
+    vec![
+        rest.volumes.to_string(),
+        mib(rest.memory.resident),
+        mib(rest.memory.peak),
+        milliseconds(rest.cpu_per_pass),
+        milliseconds(rest.helpers_cpu_per_pass),
+        rest.helpers.most.to_string(),
+        mib(rest.helpers.memory),
+        format!("{:.1}", rest.first_pass.as_secs_f64()),
+    ]
+}
+
+pub(super) fn figures(outcome: &Outcome) -> String {
+    let mut text = format!("| {} |\n|{}\n", COLUMNS.join(" | "), "---:|".repeat(COLUMNS.len()));
+    for rest in &outcome.rest {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "| {} |", cells(rest).join(" | "));
+    }
+    text.push_str("\nAsked of the API server while nothing changed:\n\n");
+    for rest in &outcome.rest {
+        let _ = writeln!(
+            text,
+            "- {} volumes: {} in {:.1} passes",
+            rest.volumes,
+            audit::show(&rest.asked),
+            rest.passes
+        );
+    }
+    let _ = write!(text, "\n{}\n{}", of_hang(&outcome.hang), budgets(outcome));
+    text
+}
+
+fn of_hang(hang: &Hang) -> String {
+    let Hang { volumes, hung_seen, others_seen, well_again, reaped, memory, helpers } = hang;
+    format!(
+        "With {HUNG} of {volumes} volumes hung:\n\n\
+         - the hung ones were known as such {:.1} s after they hung\n\
+         - a change of all {} others at once was seen on the last of them {:.1} s later\n\
+         - at most {} helpers at any one time, with {} MiB to themselves; the agent itself had {} MiB at most\n\
+         - all was seen to be well {:.1} s after it was, and the last helper was gone {:.1} s after that\n",
+        hung_seen.as_secs_f64(),
+        volumes - HUNG,
+        others_seen.as_secs_f64(),
+        helpers.most,
+        mib(helpers.memory),
+        mib(memory.peak),
+        well_again.as_secs_f64(),
+        reaped.as_secs_f64()
+    )
+}
+
+fn budgets(outcome: &Outcome) -> String {
+    let mut kept = Vec::new();
+    let mut promise = |is_so: bool, what: String| {
+        kept.push(format!("- {}: {what}\n", if is_so { "kept" } else { "MISSED" }))
+    };
+    for rest in outcome.rest.iter().filter(|rest| rest.volumes == BUDGET_VOLUMES) {
+        let resident = rest.memory.resident;
+        promise(resident <= BUDGET_RESIDENT, format!("{} MiB resident at rest, at most 30", mib(resident)));
+        let asked = audit::show(&rest.asked);
+        promise(
+            rest.asked.is_empty(),
+            format!("asked of the API server at rest: {asked}; it should be none"),
+        );
+    }
+    let hang = &outcome.hang;
+    if hang.volumes == BUDGET_VOLUMES {
+        let peak = hang.memory.peak;
+        promise(peak <= BUDGET_RESIDENT, format!("{} MiB at most while volumes hang, at most 30", mib(peak)));
+        let (seen, others) = (hang.others_seen.as_secs_f64(), hang.volumes - HUNG);
+        promise(
+            hang.others_seen <= INTERVAL,
+            format!(
+                "the other {others} looked at in {seen:.1} s, at most the interval of {} s",
+                INTERVAL.as_secs()
+            ),
+        );
+        let most = hang.helpers.most;
+        promise(
+            most <= HELPERS + HUNG,
+            format!("{most} helpers, at most {HELPERS} and one for each that hangs"),
+        );
+    }
+    if kept.is_empty() {
+        return String::new();
+    }
+    format!("What is meant to be kept with {BUDGET_VOLUMES} volumes:\n\n{}", kept.concat())
+}
+
+pub(super) fn page(outcome: &Outcome) -> String {
+    format!(
+        "# What the agent takes\n\n\
+         Made by `{}` on a machine with {}, with a real API server on the same machine. Do not edit; run it again.\n\n\
+         The agent runs as a process of its own and looks at every volume every {} s, which by default it does every \
+         minute, with a deadline of {} s and at most {HELPERS} helpers beside {STUCK} stuck ones. Volumes are bind mounts, \
+         staged and published as the kubelet does it, ten to a pod: {HUNG} of file systems in userspace, each with a \
+         process of its own, all others of tmpfs and of ext4 on a loop device. A *pass* is one look at every volume. \
+         Helpers are the processes in which volumes are touched. *Their own* memory is what they do not share with \
+         anybody. To hang, the processes behind the {HUNG} file systems are stopped; to change all others at once, these \
+         become full. Requests are from the API server's audit log.\n\n{}",
+        outcome.made_by,
+        outcome.machine,
+        INTERVAL.as_secs(),
+        DEADLINE.as_secs(),
+        figures(outcome)
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for a person, with one decimal")]
+fn mib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.0}", time.as_secs_f64() * 1000.0)
+}
