@@ -23,6 +23,8 @@ pub(crate) struct Program {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) resident: u64,
+    /// Of that, what is not pages of the program's file.
+    pub(crate) own: u64,
     pub(crate) peak: u64,
 }
 
@@ -57,7 +59,7 @@ impl Program {
     pub(crate) fn memory(&self) -> Result<Memory> {
         let text = self.proc("status")?;
         let read = |name| field(&text, name).with_context(|| format!("the kernel does not tell {name}"));
-        Ok(Memory { resident: read("VmRSS")?, peak: read("VmHWM")? })
+        Ok(Memory { resident: read("VmRSS")?, own: read("RssAnon")?, peak: read("VmHWM")? })
     }
 
     /// Processor time used so far, in user and kernel mode.
@@ -77,16 +79,22 @@ impl Program {
         Ok(Duration::from_secs(ticks) / u32::try_from(each).unwrap_or(100))
     }
 
-    /// How many processes it has started that are still there, and the memory that they have to themselves.
+    /// How many processes it has started that are still there, and the memory that they have written to.
     pub(crate) fn children(&self) -> Result<(usize, u64)> {
         let tasks = format!("/proc/{}/task", self.child.id());
         let tasks = fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))?;
-        let lists = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-        let lists: Vec<String> = lists.collect();
+        let lists: Vec<String> = tasks
+            .flatten()
+            .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+            .collect();
         let children: Vec<&str> = lists.iter().flat_map(|list| list.split_whitespace()).collect();
+        let mine = self.proc("cmdline")?;
         let memory = |pid: &&str| {
-            let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-            Some(field(&text, "Private_Dirty")? + field(&text, "Private_Clean")?)
+            let proc = Path::new("/proc").join(pid);
+            // One that has not become its program yet still has all of its parent's memory.
+            let begun = fs::read_to_string(proc.join("cmdline")).ok()? != mine;
+            let text = fs::read_to_string(proc.join("smaps_rollup")).ok()?;
+            begun.then_some(field(&text, "Private_Dirty")?)
         };
         Ok((children.len(), children.iter().filter_map(memory).sum()))
     }

@@ -16,13 +16,13 @@ use crate::ground::Ground;
 use crate::process::{Memory, Program};
 
 /// Each volume is looked at once in this time. By default it is a minute.
-pub(super) const INTERVAL: Duration = Duration::from_secs(10);
+pub(super) const INTERVAL: Duration = Duration::from_secs(20);
 /// What does not answer in this time is hung.
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 /// The agent's own limit of helpers, and of helpers that are stuck.
 pub(super) const HELPERS: usize = 16;
 pub(super) const STUCK: usize = 64;
-const QUIET_PASSES: u64 = 3;
+const QUIET_PASSES: u64 = 2;
 const LIMIT: Duration = Duration::from_mins(3);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -53,7 +53,10 @@ pub(super) struct Hang {
     pub(super) well_again: Duration,
     /// From then until no helper was left.
     pub(super) reaped: Duration,
+    /// While some hang and the others are well.
     pub(super) memory: Memory,
+    /// At the end, when all others had changed at once as well.
+    pub(super) peak_of_all: u64,
     pub(super) helpers: Helpers,
 }
 
@@ -139,6 +142,7 @@ impl Agent {
         // Let it meet them again, now that it knows.
         let again = Instant::now() + INTERVAL;
         self.until("an interval has passed", |_| Ok(Instant::now() >= again)).await?;
+        let memory = self.program.memory()?;
         let began = Instant::now();
         node.full(true)?;
         self.all_said("/OutOfCapacity", &others).await?;
@@ -163,7 +167,8 @@ impl Agent {
             others_seen,
             well_again,
             reaped: began.elapsed(),
-            memory: self.program.memory()?,
+            memory,
+            peak_of_all: self.program.memory()?.peak,
             helpers,
         })
     }

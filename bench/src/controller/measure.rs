@@ -115,7 +115,7 @@ async fn watch(
     let cpu_per_pass = program.cpu()?.saturating_sub(cpu) / u32::try_from(quiet_passes)?.max(1);
     let at_rest = ground.audit.since(mark)?;
     let pass = median(times(sim, 3)).context("no list came to its end")?;
-    let Memory { resident, peak } = program.memory()?;
+    let Memory { resident, peak, .. } = program.memory()?;
 
     let failures = FAILURES.min(volumes);
     let victims: Vec<String> = (0..failures).map(|nth| handle(nth * volumes / failures)).collect();

@@ -30,6 +30,8 @@ const COALESCE: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_mins(10);
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_mins(2);
+/// An API server that is away comes back; what is not installed or not allowed stays so until somebody does something.
+const LONGEST_WAIT_FOR_SERVER: Duration = Duration::from_secs(10);
 
 /// How the agent of a node reports.
 #[derive(Debug, Clone)]
@@ -114,6 +116,8 @@ impl Writer {
         loop {
             tokio::select! {
                 changed = news.changed() => match changed {
+                    // While it cannot be written, news is no reason to try more often.
+                    Ok(()) if self.trouble.is_some() => {}
                     Ok(()) => next = Some(Instant::now() + COALESCE),
                     // Nobody can say anything any more; this is about to be dropped.
                     Err(_) => std::future::pending().await,
@@ -130,8 +134,10 @@ impl Writer {
                         Err(failure) => {
                             self.stored = None;
                             self.tell(Some(sentence(&failure)));
+                            let passing = matches!(failure, Failure::Away(_) | Failure::Busy { .. });
+                            wait = wait.min(if passing { LONGEST_WAIT_FOR_SERVER } else { LONGEST_WAIT });
                             next = Some(Instant::now() + wait);
-                            wait = (wait * 2).min(LONGEST_WAIT);
+                            wait *= 2;
                         }
                     }
                 }
@@ -182,7 +188,7 @@ fn sentence(failure: &Failure) -> String {
         Failure::Exists | Failure::Conflict => "somebody else writes it at the same time".to_owned(),
         Failure::Forbidden(why) => {
             format!(
-                "we may not write it: {why}; apply deploy/admission-agent.yaml, and use a token that is bound to our pod"
+                "we may not write it: {why}; apply deploy/rbac-agent.yaml, and use a token that is bound to our pod"
             )
         }
         Failure::Owned(why) | Failure::Refused(why) | Failure::Away(why) | Failure::Busy { why, .. } => {

@@ -5,6 +5,7 @@ mod driver_eyes;
 mod host_eyes;
 mod journal;
 mod memory;
+mod node_report;
 mod pipes;
 mod ports;
 mod sockets;
@@ -28,10 +29,10 @@ use volmedic_host::kernel_log::{KernelLog, Start};
 use volmedic_inventory::node::{Inventory, Options};
 use volmedic_monitor::{Board, read};
 use volmedic_probe::host::{Baseline, Host, Key, Thresholds};
-use volmedic_report::Reporter;
+use volmedic_report::{NodeReporter, NodeReporterOptions, Reporter};
 
 pub(crate) use args::Args;
-use args::Config;
+use args::{Config, NodeReport};
 use host_eyes::Eyes;
 use journal::Journal;
 use memory::{Memory, Shelf};
@@ -109,6 +110,9 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         tracing::warn!(check = "fs-errors", "this check is off: {off}");
     }
 
+    let more_checks =
+        vec![node_report::state("fs-errors", fs_errors.as_ref().err().map(ToString::to_string))];
+
     let remind_every =
         config.remind_every.map(|every| SignedDuration::try_from(every).unwrap_or(SignedDuration::MAX));
     let board = Board::new(Ledger::new(Policy { remind_every, ..Policy::default() }));
@@ -155,6 +159,18 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     if let Ok(errors) = fs_errors {
         let deadline = config.look_deadline;
         tasks.spawn(wakes::fs_errors(watched, host.clone(), helpers, deadline, errors, disturbed));
+    }
+    if config.node_report == NodeReport::Auto {
+        let source = node_report::Source {
+            board: board.clone(),
+            inventory: inventory.clone(),
+            host: host.clone(),
+            more_checks,
+        };
+        let options = NodeReporterOptions::new(&config.node, &volmedic_lease::namespace(""));
+        let reporter = NodeReporter::start(&client, &options);
+        let patience = config.look_every + config.look_deadline;
+        tasks.spawn(node_report::keep(source, reporter, journal.clone(), patience));
     }
     let sockets = Sockets::new(config.look_deadline, csi_metrics);
     let drivers = sockets.watch();

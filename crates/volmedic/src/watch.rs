@@ -237,15 +237,13 @@ async fn connect(
     metrics: Metrics,
     timeout: Duration,
 ) -> anyhow::Result<(Driver, Session)> {
-    match address.check() {
-        Err(
-            error @ (AddressError::NotASocket { .. }
-            | AddressError::Unreadable { .. }
-            | AddressError::Missing { .. }),
-        ) => {
-            return Err(error).context("cannot watch the driver");
-        }
-        Ok(()) | Err(_) => {}
+    if let Err(
+        error @ (AddressError::NotASocket { .. }
+        | AddressError::Unreadable { .. }
+        | AddressError::Missing { .. }),
+    ) = address.check()
+    {
+        return Err(error).context("cannot watch the driver");
     }
     let driver = Driver::start(address.clone(), settings, metrics);
     let session = driver.ready_within(timeout).await.map_err(|error| {

@@ -80,6 +80,7 @@ impl Host {
             let about = Circumstances {
                 place: &place.words,
                 fs_type: if expected.mode == Mode::Block { "" } else { &fs_type },
+                mounted: place.mount.is_some(),
                 answered: memory.baseline.answered,
                 silent,
                 busy: error.is_hang() && moved(before, counts()),

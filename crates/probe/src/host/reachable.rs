@@ -15,6 +15,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) place: &'a str,
     /// Of what is mounted there; empty of a raw device.
     pub(super) fs_type: &'a str,
+    /// Something is mounted there, whatever it is.
+    pub(super) mounted: bool,
     /// It answered us before.
     pub(super) answered: bool,
     /// For how long it has not answered, this time included.
@@ -89,7 +91,7 @@ fn failed(step: &str, errno: i32, about: Circumstances<'_>) -> Failure {
         // The place itself is not what it should be, rather than what is mounted there.
         libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::ENOTBLK => {
             Failure::NotThere(Finding::inaccessible(
-                if about.fs_type.is_empty() { WellKnown::VolumeUnmounted } else { WellKnown::WrongMount },
+                if about.mounted { WellKnown::WrongMount } else { WellKnown::VolumeUnmounted },
                 message,
             ))
         }
@@ -135,6 +137,7 @@ mod tests {
         Circumstances {
             place: "/t of pod shop/web-0",
             fs_type,
+            mounted: !fs_type.is_empty(),
             answered: true,
             silent: FIVE,
             busy: false,
@@ -173,6 +176,13 @@ mod tests {
         check(libc::ENOENT, "ext4", "not there: WrongMount");
         check(libc::ENOTBLK, "", "not there: VolumeUnmounted");
         check(libc::ENOMEM, "ext4", "unknown");
+    }
+
+    #[test]
+    fn something_else_over_a_raw_device_is_no_missing_mount() {
+        let error = HelperError::Failed { step: "stat".into(), path: "/t".into(), errno: libc::ENOTBLK };
+        let failure = judge(&error, Circumstances { mounted: true, ..about("") });
+        assert_eq!(shown(&failure), "not there: WrongMount");
     }
 
     #[test]

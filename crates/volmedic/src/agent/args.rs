@@ -50,6 +50,17 @@ struct NodeArgs {
     /// Remember here what was told, so that a restart neither repeats nor loses anything.
     #[arg(long, default_value = "/var/lib/volmedic", value_parser = absolute, value_name = "DIR")]
     state_dir: PathBuf,
+    /// Keep what is wrong on this node in a NodeVolumeHealth of its name, and a Lease that says that this agent lives, for
+    /// the hub. auto does without where the resource is not installed.
+    #[arg(long, value_enum, default_value_t = NodeReport::Auto, value_name = "HOW")]
+    node_report: NodeReport,
+}
+
+/// See `--node-report`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NodeReport {
+    Auto,
+    Off,
 }
 
 #[derive(Debug, clap::Args)]
@@ -124,6 +135,7 @@ pub(crate) struct Config {
     pub(crate) kubelet_root: Option<PathBuf>,
     pub(crate) mounts_of: Option<u32>,
     pub(crate) state_dir: PathBuf,
+    pub(crate) node_report: NodeReport,
     /// Empty to find them.
     pub(crate) addresses: Vec<Address>,
     pub(crate) kubelet_health: KubeletHealth,
@@ -152,6 +164,7 @@ impl Args {
             kubelet_root: node.kubelet_root_dir,
             mounts_of: node.mounts_of,
             state_dir: node.state_dir,
+            node_report: node.node_report,
             addresses: drivers.csi_address,
             kubelet_health: drivers.kubelet_volume_health,
             look_every: checks.monitor_interval,
@@ -212,6 +225,7 @@ mod tests {
         assert_eq!(config.remind_every, Some(Duration::from_mins(30)));
         assert_eq!((config.full_bytes, config.full_inodes), (98, 98));
         assert_eq!(config.kubelet_health, KubeletHealth::Auto);
+        assert_eq!(config.node_report, NodeReport::Auto);
         assert!(!config.usage_metrics);
     }
 
@@ -221,11 +235,12 @@ mod tests {
             "--node-name=n --csi-address=/a.sock --csi-address=unix:///b.sock --kubelet-volume-health=read \
              --volume-stats-metrics --reminder-interval=0s --capacity-threshold=90 --inode-threshold=80 \
              --kubelet-root-dir=/k --state-dir=/s --monitor-interval=5s --probe-timeout=2s --workers=4 \
-             --max-helpers=3 --max-stuck-helpers=9 --http-endpoint=:0",
+             --max-helpers=3 --max-stuck-helpers=9 --http-endpoint=:0 --node-report=off",
         )
         .unwrap();
         assert_eq!(config.addresses.len(), 2);
         assert!(config.usage_metrics && config.remind_every.is_none());
+        assert_eq!(config.node_report, NodeReport::Off);
         assert_eq!((config.full_bytes, config.full_inodes), (90, 80));
         assert_eq!((config.workers, config.helpers, config.stuck_helpers), (4, 3, 9));
     }
@@ -243,6 +258,7 @@ mod tests {
         check("--node-name=n --monitor-interval=0s", "it must be longer than nothing");
         check("--node-name=n --workers=0", "0 is not in 1..=1000");
         check("--node-name=n --kubelet-volume-health=maybe", "possible values: auto, ask, read");
+        check("--node-name=n --node-report=maybe", "possible values: auto, off");
         check("--node-name=n --csi-address=tcp://10.0.0.1:1", "tcp");
     }
 }

@@ -45,6 +45,8 @@ struct Inner {
     /// One pen, so that no two pages are ever written at once.
     pen: tokio::sync::Mutex<Pen>,
     woken: Notify,
+    /// The same for whoever shows what is wrong.
+    news: Notify,
 }
 
 #[derive(Default)]
@@ -75,8 +77,8 @@ impl Journal {
             reporter.send(&notice(unsent));
         }
         let state = Mutex::new(State { fresh: Vec::new(), handed: unsent.into() });
-        let (pen, woken) = Default::default();
-        Self(Arc::new(Inner { board, reporter, shelf, baselines, known_as, state, pen, woken }))
+        let (pen, woken, news) = Default::default();
+        Self(Arc::new(Inner { board, reporter, shelf, baselines, known_as, state, pen, woken, news }))
     }
 
     /// Runs until dropped.
@@ -98,6 +100,11 @@ impl Journal {
             }
             self.turn().await;
         }
+    }
+
+    /// Waits for a change. For one who waits: what nobody waited for yet is told at once.
+    pub(crate) async fn news(&self) {
+        self.0.news.notified().await;
     }
 
     /// Sends what is left, for as long as it may take; answers how much could not be sent. What could not is remembered.
@@ -165,6 +172,7 @@ impl Journal {
         let known_as = (self.0.known_as)(&transition.subject);
         self.state().fresh.push(Unsent { transition: transition.clone(), about, known_as });
         self.0.woken.notify_one();
+        self.0.news.notify_one();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use volmedic_health::{Subject, Tally};
+use volmedic_health::{Ledger, Subject, Tally};
 use volmedic_inventory::node::Inventory;
 use volmedic_monitor::{Board, read};
 use volmedic_probe::host::Host;
@@ -73,11 +73,7 @@ impl Source {
     fn picture(&self, limit: usize) -> volmedic_report::Picture {
         let ledger = read(&self.board);
         let drivers = self.inventory.volumes().drivers().into_iter().map(|(driver, _)| {
-            let volumes = self.inventory.volumes().of(&driver);
-            let used = volumes.iter().filter(|volume| volume.is_in_use()).count();
-            let mut tally = ledger.tally(&driver);
-            // Volumes that nobody has looked at yet are unknown, not absent.
-            tally.unknown += used.saturating_sub(all(&tally));
+            let tally = tally_of(&ledger, &self.inventory, &driver);
             let backend = ledger.beliefs(&Subject::Backend(driver.clone()));
             let blind_since = backend.iter().find_map(|(_, belief)| belief.blind_since);
             DriverPicture { driver, tally, blind_since }
@@ -108,6 +104,15 @@ impl Source {
         }
         volmedic_report::Picture { drivers, sick, omitted }
     }
+}
+
+/// How many volumes of a driver are in which state. Those that nobody has looked at yet are unknown, not absent.
+pub(super) fn tally_of(ledger: &Ledger, inventory: &Inventory, driver: &str) -> Tally {
+    let volumes = inventory.volumes().of(driver);
+    let used = volumes.iter().filter(|volume| volume.is_in_use()).count();
+    let mut tally = ledger.tally(driver);
+    tally.unknown += used.saturating_sub(all(&tally));
+    tally
 }
 
 fn all(tally: &Tally) -> usize {

@@ -55,19 +55,30 @@ pub(super) async fn mounts(
                 continue;
             }
         };
+        let mut nap = Duration::ZERO;
         loop {
             let changed = changed_mounts(&inventory, &host, &mut known);
-            if !changed.is_empty() && disturbed.send(changed).await.is_err() {
-                return;
+            if changed.is_empty() {
+                nap = (nap * 2).clamp(Duration::from_millis(50), LONGEST_NAP);
+            } else {
+                nap = Duration::ZERO;
+                // A kubelet that cleans up takes the directories away, too; what it means to take away is not in use.
+                inventory.refresh();
+                if disturbed.send(changed).await.is_err() {
+                    return;
+                }
             }
+            tokio::time::sleep(nap).await;
+            let quiet_since = Instant::now();
             if let Err(error) = watch.changed().await {
                 tracing::warn!("{error}");
                 tokio::time::sleep(PAUSE).await;
                 break;
             }
+            if quiet_since.elapsed() > LONGEST_NAP {
+                nap = Duration::ZERO;
+            }
             host.mounts_changed();
-            // A kubelet that cleans up takes the directories away, too; what it means to take away is not in use.
-            inventory.refresh();
         }
     }
 }
@@ -234,7 +245,9 @@ pub(super) fn kernel_log_so_far(log: &mut KernelLog, evidence: &Mutex<Evidence>)
             Ok(records) if records.is_empty() => return,
             Ok(records) => {
                 let mut evidence = evidence.lock().unwrap_or_else(PoisonError::into_inner);
-                records.iter().for_each(|record| drop(evidence.add(record)));
+                for record in &records {
+                    evidence.add(record);
+                }
             }
             Err(error) => return tracing::warn!("{error}"),
         }

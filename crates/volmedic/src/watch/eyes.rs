@@ -183,7 +183,7 @@ pub(super) fn limits(features: &Features, named: bool) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if !named && !(features.has_controller_service() && features.lists_volumes()) {
+    if !(named || features.has_controller_service() && features.lists_volumes()) {
         limits.push(match choice.probe {
             ControllerProbe::ListHealth => {
                 "the driver cannot list its volumes (LIST_VOLUMES), so only those are shown that it called unhealthy; \

@@ -44,7 +44,9 @@ pub(super) async fn look(eyes: &Arc<Eyes>, source: &Source, workers: usize) {
                     if looks {
                         one_by_one(eyes, source, rest, workers).await;
                     } else {
-                        rest.iter().for_each(|handle| record(source, handle, Sight::NotSeen(why.clone())));
+                        for handle in &rest {
+                            record(source, handle, Sight::NotSeen(why.clone()));
+                        }
                     }
                 }
             }
@@ -106,7 +108,7 @@ async fn one_by_one(eyes: &Arc<Eyes>, source: &Source, handles: Vec<Arc<str>>, w
         match done {
             Ok((handle, Seen::Volume(sight))) => record(source, &handle, sight),
             Ok((handle, Seen::Overloaded(why) | Seen::DriverGone(why))) => {
-                record(source, &handle, Sight::NotSeen(why))
+                record(source, &handle, Sight::NotSeen(why));
             }
             Ok((_, Seen::Nothing)) => {}
             Err(error) => tracing::error!(%error, "a look ended in a panic"),
@@ -120,12 +122,16 @@ fn record(source: &Source, handle: &Arc<str>, sight: Sight) {
     }
     let subject = Subject::volume(source.name.clone(), handle.clone());
     let told = read(&source.board).record(Timestamp::now(), &subject, &Vantage::Controller, sight);
-    told.iter().for_each(|transition| source.tell(transition));
+    for transition in &told {
+        source.tell(transition);
+    }
 }
 
 fn backend(source: &Source, why: Why) {
     let subject = Subject::Backend(source.name.clone());
     let told =
         read(&source.board).record(Timestamp::now(), &subject, &Vantage::Controller, Sight::NotSeen(why));
-    told.iter().for_each(|transition| source.tell(transition));
+    for transition in &told {
+        source.tell(transition);
+    }
 }

@@ -69,7 +69,9 @@ pub(super) fn compose(shown: &Shown<'_>, paint: Paint, height: Option<usize>) ->
         height.saturating_sub(head.len() + tail.len() + 2).max(LEAST)
     });
     let mut out = String::new();
-    head.iter().for_each(|line| put(&mut out, line));
+    for line in &head {
+        put(&mut out, line);
+    }
     if rows.is_empty() {
         put(&mut out, "There is nothing to show.");
     } else {
@@ -80,7 +82,9 @@ pub(super) fn compose(shown: &Shown<'_>, paint: Paint, height: Option<usize>) ->
             put(&mut out, &paint.faint(&format!("and {} more", rows.len() - room)));
         }
     }
-    tail.iter().for_each(|line| put(&mut out, line));
+    for line in &tail {
+        put(&mut out, line);
+    }
     out
 }
 
@@ -140,6 +144,7 @@ impl Screen {
     }
 
     /// Over what was there, line by line, so that nothing flickers.
+    #[allow(clippy::unused_self, reason = "only who has the screen may draw on it")]
     pub(super) fn draw(&self, text: &str) -> io::Result<()> {
         let mut out = String::from("\x1b[H");
         for line in text.lines() {

@@ -14,6 +14,7 @@ mod drivers;
 mod ground;
 mod hostile;
 mod http;
+mod node_report;
 mod outage;
 #[allow(dead_code, reason = "shared with the tests of the controller, which use all of it")]
 #[path = "../controller/process.rs"]

@@ -4,13 +4,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use volmedic_api::resource::{NodeReport, NodeVolumeHealth};
 use volmedic_driver::fault::{Fault, Faults};
 use volmedic_inventory::node::Layout;
 use volmedic_testkit::{ControlPlane, objects};
@@ -48,10 +49,12 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) async fn new() -> Self {
-        Self::on(server::shared(), &[]).await
+        let plane = server::shared();
+        install_resources(&plane);
+        Self::on(plane, &[]).await
     }
 
-    /// With these arguments for the driver.
+    /// With these arguments for the driver. Nothing but what comes with Kubernetes is installed.
     pub(crate) async fn on(plane: Arc<ControlPlane>, arguments: &[&str]) -> Self {
         let client = plane.client().await.expect("a client");
         let namespace = plane.namespace("agent").await.expect("a namespace");
@@ -86,6 +89,7 @@ impl Stage {
         let mut command = Command::new(program());
         command
             .arg("agent")
+            .env("POD_NAMESPACE", &self.namespace)
             .arg(format!("--node-name={}", self.node))
             .arg(format!("--kubelet-root-dir={}", self.kubelet.root().display()));
         let usual = [
@@ -208,6 +212,25 @@ impl Stage {
         self.faults().clear(fault, Some(&volume.id)).unwrap();
     }
 
+    /// The node's report as it is stored.
+    pub(crate) async fn stored(&self) -> Option<NodeVolumeHealth> {
+        let api = Api::<NodeVolumeHealth>::all(self.client.clone());
+        api.get_opt(&self.node).await.expect("the API server answers")
+    }
+
+    /// Waits until the node's report is as it should be.
+    pub(crate) async fn report(&self, what: &str, wanted: impl Fn(&NodeReport) -> bool) -> NodeVolumeHealth {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let stored = self.stored().await;
+            if let Some(stored) = stored.as_ref().filter(|stored| wanted(&stored.spec.report)) {
+                return stored.clone();
+            }
+            assert!(Instant::now() < deadline, "waited in vain until {what}: {stored:#?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     /// What was told on an object, oldest first.
     pub(crate) async fn events(&self, object: &str) -> Vec<Event> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -285,6 +308,22 @@ impl Stage {
 pub(crate) fn shipped(plane: &ControlPlane) -> Rights {
     static SHIPPED: OnceLock<Rights> = OnceLock::new();
     SHIPPED.get_or_init(|| Rights::read(plane, "rbac-agent.yaml")).clone()
+}
+
+/// Installs deploy/crds where they are not, and waits until they are served.
+pub(crate) fn install_resources(plane: &ControlPlane) {
+    static INSTALLED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if installed.contains(&plane.kubeconfig().to_owned()) {
+        return;
+    }
+    let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crds");
+    let served = ["wait", "--for=condition=Established", "--timeout=60s", "-f", crds];
+    for arguments in [&["apply", "-f", crds][..], &served[..]] {
+        let output = plane.kubectl().args(arguments).output().expect("kubectl starts");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    installed.push(plane.kubeconfig().to_owned());
 }
 
 pub(crate) fn unmount(path: &Path) {

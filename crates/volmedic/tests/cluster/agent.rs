@@ -263,12 +263,12 @@ fn described(stage: &Stage, pod: &str, reason: &str, condition: &str) -> String 
     })
 }
 
-fn handle(stage: &Stage, claim: &str) -> String {
+pub(crate) fn handle(stage: &Stage, claim: &str) -> String {
     let volume = stage.kubectl(&["get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"]);
     stage.kubectl(&["get", "pv", &volume, "-o", "jsonpath={.spec.csi.volumeHandle}"])
 }
 
 #[expect(clippy::print_stderr, reason = "figures for whoever reads the test's output")]
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     eprintln!("{text}");
 }

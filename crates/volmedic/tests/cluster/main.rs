@@ -11,6 +11,7 @@ use stage::Stage;
 use volmedic_testkit::IMAGE;
 
 mod agent;
+mod beside;
 mod stage;
 
 /// One kind of volume: its name here, its storage class, how a pod sees it.

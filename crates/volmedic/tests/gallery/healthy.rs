@@ -117,12 +117,13 @@ async fn pod_comes_and_goes(stage: &Stage, volume: &Volume, turn: u32) {
             stage.delete(&name).await;
             stage.unpublish(&uid, volume).await;
         }
-        // The kubelet is ahead of the news that it failed.
+        // The kubelet is ahead of the news that it failed. It removes the directory right after the mount.
         _ => {
-            stage.unpublish(&uid, volume).await;
+            stage.remove(&uid, volume);
             tokio::time::sleep(Duration::from_millis(300)).await;
             stage.set_status(&name, json!({"phase": "Failed"})).await;
             stage.delete(&name).await;
+            stage.unpublish(&uid, volume).await;
         }
     }
 }

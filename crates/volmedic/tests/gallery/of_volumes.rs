@@ -9,7 +9,7 @@ use volmedic_driver::fault::{Fault, Kind};
 
 use crate::page::{self, Seen};
 use crate::role::Manner;
-use crate::rows::{Eyes, Row};
+use crate::rows::{Eyes, NODE_GET_VOLUME_HEALTH, Row};
 use crate::stage::{FREE_DEVICES, Stage, Usage, Volume};
 use crate::told::Tale;
 
@@ -101,6 +101,7 @@ async fn harm_and_mend(
     stage.harm(row.fault, Some(volume)).await?;
     let harmed = Instant::now();
     let told = stage.told.told(&name, vantage, &expected).await?;
+    let reasons = reasons(&stage.told.on(&name, vantage));
     stage.mend(row.fault, Some(volume)).await?;
     drop(alone);
     if row.fault == Fault::MounterKilled {
@@ -117,7 +118,7 @@ async fn harm_and_mend(
     {
         return Err(format!("the host cannot know, and tells {tale:?}"));
     }
-    Ok(Seen { told: reasons(&tales), after: since(harmed, told), over: since(mended, over) })
+    Ok(Seen { told: reasons, after: since(harmed, told), over: since(mended, over) })
 }
 
 /// Something may be told while the fault is still being done.
@@ -147,9 +148,10 @@ fn check_tales(row: Row, eyes: Eyes, expected: &str, tales: &[Tale]) -> Result<(
             return Err(format!("the claim is not named: {tale:?}"));
         }
         // Besides, reads may fail that need what is gone; and the driver may know more.
-        let fits =
-            eyes == Eyes::Health && row.answer(crate::rows::NODE_GET_VOLUME_HEALTH).contains(&tale.what);
-        if tale.what != expected && tale.what != "Inaccessible/RWIOError" && !fits {
+        let more = eyes == Eyes::Health && row.answer(NODE_GET_VOLUME_HEALTH).contains(&tale.what);
+        // A volume that is mounted anew is not there for a while.
+        let meanwhile = row.is_mounted_anew() && tale.what == "Inaccessible/VolumeUnmounted";
+        if tale.what != expected && tale.what != "Inaccessible/RWIOError" && !more && !meanwhile {
             return Err(format!("something else is told than {expected}: {tale:?}"));
         }
     }

@@ -68,6 +68,15 @@ impl Row {
         matches!(self.fault, Fault::SuperblockCorrupted | Fault::MetadataCorrupted)
     }
 
+    /// Clearing the fault takes the volume away and mounts it again.
+    pub(crate) fn is_mounted_anew(self) -> bool {
+        use Fault as F;
+        matches!(
+            self.fault,
+            F::DeviceLost | F::KernelError | F::Shutdown | F::MetadataCorrupted | F::MounterKilled
+        )
+    }
+
     /// What is told about it, as status and reason.
     pub(crate) fn expected(self, eyes: Eyes) -> Option<String> {
         match eyes {

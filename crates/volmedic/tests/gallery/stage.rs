@@ -2,6 +2,7 @@
 //! made, and an agent.
 
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -28,7 +29,7 @@ use crate::told::{PATIENCE, Told};
 
 const MIB: i64 = 1 << 20;
 /// What is said of volumes that somebody uses right now.
-const BUSY: [&str; 2] = ["stop it first", "end whatever uses it"];
+const BUSY: [&str; 3] = ["stop it first", "end whatever uses it", "end that first"];
 
 /// Whoever makes a volume takes the first free loop device. Whoever has detached one, and wants it back, keeps all others
 /// of this program from that meanwhile.
@@ -290,12 +291,26 @@ impl Stage {
         self.calls.clone().publish(&volume.id, &volume.staging, path, block, read_only).await.unwrap();
     }
 
-    /// What the kubelet does when a pod has ended.
+    /// What the kubelet does when a pod has ended: it tries until nobody uses the volume.
     pub(crate) async fn unpublish(&self, uid: &str, volume: &Volume) {
         let target = self.target(uid, volume);
-        self.calls.clone().unpublish(&volume.id, target.to_str().unwrap()).await.unwrap();
-        let folder = self.kubelet.pods().join(uid);
-        fs::remove_dir_all(&folder).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(why) = self.calls.clone().unpublish(&volume.id, target.to_str().unwrap()).await {
+            let busy = BUSY.iter().any(|busy| why.message().contains(busy));
+            assert!(busy && Instant::now() < deadline, "unpublishing {}: {why}", volume.claim);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        match fs::remove_dir_all(self.kubelet.pods().join(uid)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => panic!("{error}"),
+            _ => {}
+        }
+    }
+
+    /// The mount and the pod's directories at once, so that nobody sees one without the other for long, however slow the
+    /// machine is. The driver is still to be told.
+    pub(crate) fn remove(&self, uid: &str, volume: &Volume) {
+        rustix::mount::unmount(self.target(uid, volume), rustix::mount::UnmountFlags::DETACH).unwrap();
+        fs::remove_dir_all(self.kubelet.pods().join(uid)).unwrap();
     }
 
     /// The pod is gone at once, as if its kubelet had said that nothing of it runs.

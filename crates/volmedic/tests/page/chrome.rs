@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// For anything that should be quick; a busy machine may take its time.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Events kept at most.
 const EVENTS: usize = 100_000;
@@ -91,7 +91,8 @@ impl Chrome {
     /// One call and its answer.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
         self.last += 1;
-        let mut message = json!({ "id": self.last, "method": method, "params": params });
+        let mut message = json!({ "id": self.last, "method": method });
+        message["params"] = params;
         if let Some(session) = &self.session {
             message["sessionId"] = session.as_str().into();
         }
@@ -180,8 +181,9 @@ impl Chrome {
             Some("Log.entryAdded") => {
                 matches!(event["params"]["entry"]["level"].as_str(), Some("error" | "warning"))
             }
-            Some("Runtime.exceptionThrown" | "Page.javascriptDialogOpening") => true,
-            Some("Runtime.consoleAPICalled") => true,
+            Some("Runtime.exceptionThrown" | "Page.javascriptDialogOpening" | "Runtime.consoleAPICalled") => {
+                true
+            }
             _ => false,
         };
         self.events.iter().filter(loud).map(ToString::to_string).collect()

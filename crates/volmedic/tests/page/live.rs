@@ -20,7 +20,6 @@ fn a_change_is_shown_without_a_reload_and_the_past_is_drawn() {
         .chrome
         .wait("document.getElementById('announce').textContent.includes('is Degraded/OutOfCapacity')");
     stage.chrome.wait("document.querySelector('.changes li').innerText.includes('99 % used')");
-    stage.chrome.wait(&format!("{FIRST}.classList.contains('fresh')"));
     assert_eq!(stage.chrome.eval("window.marker"), 7, "the page was loaded anew");
     let focus = stage.chrome.text("document.activeElement.getAttribute('href')");
     assert!(focus.contains("vol-05"), "the keyboard's place was lost: {focus}");

@@ -1,0 +1,138 @@
+//! What the node's report says, when it is written, and that it is not missed where it cannot be.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::Api;
+use volmedic_api::resource::{ClaimName, ConditionStatus, NodeVantage};
+use volmedic_driver::fault::Fault;
+use volmedic_testkit::ControlPlane;
+
+use crate::process::PATIENCE;
+use crate::server;
+use crate::stage::{ABNORMAL, NORMAL, Stage, install_resources};
+
+/// By the host's own eyes only, so that there is one story.
+const ALONE: [&str; 3] =
+    ["--csi-address=/nowhere/csi.sock", "--monitor-interval=500ms", "--http-endpoint=127.0.0.1:0"];
+
+async fn renewed(stage: &Stage) -> Option<MicroTime> {
+    let leases = Api::<Lease>::namespaced(stage.client.clone(), &stage.namespace);
+    let lease = leases.get_opt(&format!("volmedic-agent-{}", stage.node)).await.expect("leases");
+    let spec = lease?.spec?;
+    assert_eq!(spec.holder_identity.as_deref(), Some(&*stage.node));
+    spec.renew_time
+}
+
+/// Waits for the next sign of life.
+async fn beats(stage: &Stage) {
+    let (before, deadline) = (renewed(stage).await, Instant::now() + PATIENCE);
+    while renewed(stage).await == before {
+        assert!(Instant::now() < deadline, "the lease stays as it is: {before:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_in_it_until_it_is_over() {
+    let mut stage = Stage::new().await;
+    let data = stage.volume("data", "ext4").await;
+    let well = stage.volume("well", "fuse").await;
+    let uid = stage.pod("web", &[&data, &well]).await;
+    let _agent = stage.watching(&ALONE).await;
+    let report = stage.report("all are well", |report| report.counts.healthy == 2).await.spec.report;
+    assert!(report.volumes.is_empty(), "{report:#?}");
+    assert!(!report.agent.version.is_empty());
+    for name in ["mounted", "answers", "fs-errors"] {
+        let check = report.checks.iter().find(|check| check.name == name).expect(name);
+        assert_eq!(check.running, check.why.is_empty(), "{check:?}");
+    }
+
+    stage.harm(Fault::ReadOnly, &data);
+    let report = stage.report("it is ill", |report| !report.volumes.is_empty()).await.spec.report;
+    let [ill] = &report.volumes[..] else { panic!("{report:#?}") };
+    assert_eq!(
+        (ill.vantage, &*ill.driver, &*ill.volume_handle),
+        (NodeVantage::Host, &*stage.driver, &*data.id)
+    );
+    assert_eq!(ill.persistent_volume_name.as_deref(), Some(&*data.pv));
+    assert_eq!(ill.claim, Some(ClaimName { namespace: stage.namespace.clone(), name: "data".to_owned() }));
+    let pods: Vec<_> = ill.pods.iter().map(|pod| (&*pod.namespace, &*pod.name, &*pod.uid)).collect();
+    assert_eq!(pods, [(&*stage.namespace, "web", &*uid)]);
+    let [condition] = &ill.health_conditions[..] else { panic!("{ill:#?}") };
+    assert_eq!((&*condition.reason, condition.status), ("ReadOnlyFilesystem", ConditionStatus::True));
+    assert_eq!((report.counts.volumes, report.counts.healthy), (2, 1), "{:?}", report.counts);
+
+    stage.mend(Fault::ReadOnly, &data);
+    let over =
+        |report: &volmedic_api::resource::NodeReport| report.volumes.is_empty() && report.counts.healthy == 2;
+    stage.report("it is over", over).await;
+}
+
+#[tokio::test]
+async fn killed_it_finds_its_report_as_it_is_and_writes_nothing() {
+    let mut stage = Stage::new().await;
+    let data = stage.volume("data", "ext4").await;
+    let well = stage.volume("well", "fuse").await;
+    stage.pod("web", &[&data, &well]).await;
+    let mut agent = stage.watching(&ALONE).await;
+    stage.harm(Fault::ReadOnly, &data);
+    let settled = |report: &volmedic_api::resource::NodeReport| {
+        report.volumes.len() == 1 && report.counts.healthy == 1 && report.counts.unknown == 0
+    };
+    let before = stage.report("one is ill", settled).await.metadata;
+    let user = format!("system:serviceaccount:{}:agent", stage.namespace);
+    let asked = || {
+        let requests = server::requests(&stage.plane, &user).into_iter();
+        requests.filter(|request| request.is("get", "nodevolumehealths")).count()
+    };
+    for _ in 0..2 {
+        agent.kill();
+        let known = asked();
+        agent = stage.watching(&ALONE).await;
+        stage.looks(&agent, 6).await;
+        beats(&stage).await;
+        // It has compared what is stored with what it would say.
+        let deadline = Instant::now() + PATIENCE;
+        while asked() == known {
+            assert!(Instant::now() < deadline, "it does not look for its report: {}", agent.log());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        stage.looks(&agent, 6).await;
+    }
+    beats(&stage).await;
+    let after = stage.stored().await.expect("it is there").metadata;
+    assert_eq!((after.uid, after.resource_version), (before.uid, before.resource_version));
+}
+
+#[tokio::test]
+async fn where_it_is_not_installed_that_is_said_once_and_everything_else_works() {
+    let mut stage = Stage::on(server::own(ControlPlane::options()), &[]).await;
+    let data = stage.volume("data", "ext4").await;
+    stage.pod("web", &[&data]).await;
+    let agent = stage.watching(&ALONE).await;
+    let missing = "does not know the resource NodeVolumeHealth; install deploy/crds";
+    agent.wait_log(missing).await;
+    stage.harm(Fault::ReadOnly, &data);
+    stage.event("web", ABNORMAL, &["ReadOnlyFilesystem"]).await;
+    stage.mend(Fault::ReadOnly, &data);
+    stage.event("web", NORMAL, &["ReadOnlyFilesystem"]).await;
+    beats(&stage).await;
+    assert_eq!(agent.says(missing), 1, "{}", agent.log());
+    // It tries on, so what is installed later is found.
+    install_resources(&stage.plane);
+    stage.report("it is installed", |report| report.counts.healthy == 1).await;
+    assert_eq!(agent.says("is reported to the hub again"), 1, "{}", agent.log());
+}
+
+#[tokio::test]
+async fn switched_off_nothing_is_written() {
+    let mut stage = Stage::new().await;
+    let data = stage.volume("data", "ext4").await;
+    stage.pod("web", &[&data]).await;
+    let _agent = stage.watching(&[&ALONE[..], &["--node-report=off"]].concat()).await;
+    stage.harm(Fault::ReadOnly, &data);
+    stage.event("web", ABNORMAL, &["ReadOnlyFilesystem"]).await;
+    assert!(stage.stored().await.is_none() && renewed(&stage).await.is_none());
+}
