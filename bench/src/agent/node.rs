@@ -1,6 +1,7 @@
 //! A node without a kubelet: the directories that a kubelet would have made, with something real mounted on each.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -139,8 +140,11 @@ impl Node {
             make(&source)?;
         }
         let handle = handle(index);
-        let hash: String =
-            digest(&SHA256, handle.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut hash = String::new();
+        for byte in digest(&SHA256, handle.as_bytes()).as_ref() {
+            // Text takes everything.
+            let _ = write!(hash, "{byte:02x}");
+        }
         let staging =
             self.kubelet.join("plugins/kubernetes.io/csi").join(DRIVER).join(hash).join("globalmount");
         let place = self.kubelet.join("pods").join(pod).join("volumes/kubernetes.io~csi").join(pv);

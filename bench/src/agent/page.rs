@@ -87,7 +87,7 @@ fn of_hang(hang: &Hang) -> String {
 fn budgets(outcome: &Outcome) -> String {
     let mut kept = Vec::new();
     let mut promise = |is_so: bool, what: String| {
-        kept.push(format!("- {}: {what}\n", if is_so { "kept" } else { "MISSED" }))
+        kept.push(format!("- {}: {what}\n", if is_so { "kept" } else { "MISSED" }));
     };
     for rest in outcome.rest.iter().filter(|rest| rest.volumes == BUDGET_VOLUMES) {
         let resident = rest.memory.resident;
@@ -150,4 +150,53 @@ fn mib(bytes: u64) -> String {
 
 fn milliseconds(time: Duration) -> String {
     format!("{:.0}", time.as_secs_f64() * 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measure::Helpers;
+    use super::*;
+    use crate::audit::Requests;
+    use crate::machine::Machine;
+    use crate::process::Memory;
+
+    fn outcome(resident: u64, asked: Requests, others_seen: Duration, most: usize) -> Outcome {
+        let memory = Memory { resident, own: resident / 2, peak: resident };
+        let helpers = Helpers { most, memory: 0 };
+        let time = Duration::from_secs(1);
+        let rest = Rest {
+            volumes: BUDGET_VOLUMES,
+            first_pass: time,
+            memory,
+            cpu_per_pass: time,
+            helpers_cpu_per_pass: time,
+            helpers,
+            passes: 2.0,
+            asked,
+        };
+        let hang = Hang {
+            volumes: BUDGET_VOLUMES,
+            hung_seen: time,
+            others_seen,
+            well_again: time,
+            reaped: time,
+            memory,
+            peak_of_all: resident,
+            helpers,
+        };
+        Outcome { machine: Machine::this(), made_by: "a test".to_owned(), rest: vec![rest], hang }
+    }
+
+    #[test]
+    fn what_is_kept_and_what_is_missed_is_told_apart() {
+        let kept = budgets(&outcome(30 << 20, Requests::new(), INTERVAL, HELPERS + HUNG));
+        assert_eq!((kept.matches("- kept: ").count(), kept.matches("MISSED").count()), (5, 0), "{kept}");
+        let asked = Requests::from([(("create".to_owned(), "events".to_owned()), 1)]);
+        let missed = budgets(&outcome(31 << 20, asked, INTERVAL * 2, HELPERS + HUNG + 1));
+        assert_eq!(
+            (missed.matches("- kept: ").count(), missed.matches("MISSED").count()),
+            (0, 5),
+            "{missed}"
+        );
+    }
 }

@@ -180,6 +180,20 @@ impl Ledger {
         memos
     }
 
+    /// Everything that is believed to be wrong, whether or not it was told, in a stable order.
+    pub fn troubles(&self) -> Vec<(Subject, Vantage, Vec<Held>)> {
+        let mut troubles = Vec::new();
+        for subject in self.subjects() {
+            let Some(line) = self.line(&subject) else { continue };
+            for (index, note) in line.notes().filter(|(_, note)| note.is_adverse()) {
+                let Some(vantage) = self.vantages.get(index) else { continue };
+                troubles.push((subject.clone(), vantage.clone(), note.belief().conditions));
+            }
+        }
+        troubles.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+        troubles
+    }
+
     /// Every subject the ledger has a line for, in no particular order.
     pub fn subjects(&self) -> impl Iterator<Item = Subject> {
         self.drivers.iter().flat_map(|(driver, shelf)| {

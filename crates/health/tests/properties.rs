@@ -152,6 +152,21 @@ proptest! {
     }
 
     #[test]
+    fn troubles_are_all_that_is_believed_to_be_wrong(history in steps()) {
+        let (mut ledger, mut now) = (Ledger::new(policy()), Timestamp::UNIX_EPOCH);
+        for step in &history {
+            drop(play(&mut ledger, &mut now, step));
+        }
+        let mut believed = Vec::new();
+        for subject in ledger.subjects() {
+            let beliefs = ledger.beliefs(&subject).into_iter().filter(|(_, belief)| !belief.conditions.is_empty());
+            believed.extend(beliefs.map(|(vantage, belief)| (subject.clone(), vantage.clone(), belief.conditions)));
+        }
+        believed.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+        prop_assert_eq!(ledger.troubles(), believed);
+    }
+
+    #[test]
     fn seeing_the_same_again_after_a_restart_tells_nothing(history in steps()) {
         let (mut ledger, mut now) = (Ledger::new(policy()), Timestamp::UNIX_EPOCH);
         let mut last: HashMap<(usize, usize), Sight> = HashMap::new();

@@ -30,24 +30,36 @@ pub(super) struct Source {
     pub(super) more_checks: Vec<Check>,
 }
 
-/// Hands over what changed. Runs until dropped.
-///
-/// After a start no volume was looked at yet, and that is no news: unless something happens, nothing is said until all
-/// were, or `patience` is over. So a restart finds its report as it is, and writes nothing.
+/// Hands over what changed. Runs until dropped. The first report waits for all volumes to be looked at, but not longer
+/// than `patience`.
 pub(super) async fn keep(source: Source, reporter: NodeReporter, journal: Journal, patience: Duration) {
-    let start = Instant::now();
-    let mut begun = false;
+    let mut opening = Opening { latest: Instant::now() + patience, is_over: false };
     loop {
         let woken = tokio::select! {
             () = journal.news() => true,
-            () = sleep(if begun { ROUND } else { GATHER }) => false,
+            () = sleep(if opening.is_over { ROUND } else { GATHER }) => false,
         };
         let report = source.report();
-        begun |= woken || report.counts.unknown == 0 || start.elapsed() >= patience;
-        if begun {
+        if opening.is_over_at(Instant::now(), woken, report.counts.unknown) {
             reporter.set(report);
             sleep(GATHER).await;
         }
+    }
+}
+
+/// After a start no volume was looked at yet, and that is no news. So a restart finds its report as it is, and writes
+/// nothing.
+#[derive(Debug)]
+struct Opening {
+    latest: Instant,
+    is_over: bool,
+}
+
+impl Opening {
+    /// It ends when all volumes are known, or something happened, or it took too long.
+    fn is_over_at(&mut self, now: Instant, woken: bool, unknown: u32) -> bool {
+        self.is_over |= woken || unknown == 0 || now >= self.latest;
+        self.is_over
     }
 }
 
@@ -90,5 +102,23 @@ fn plus(a: Tally, b: Tally) -> Tally {
         data_loss: a.data_loss + b.data_loss,
         unrecognized: a.unrecognized + b.unrecognized,
         unknown: a.unknown + b.unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_says_nothing_before_it_knows_something() {
+        let start = Instant::now();
+        let new = || Opening { latest: start + GATHER, is_over: false };
+        assert!(!new().is_over_at(start, false, 3), "three were not looked at yet");
+        assert!(new().is_over_at(start, false, 0), "all are known");
+        assert!(new().is_over_at(start, true, 3), "something happened");
+        assert!(new().is_over_at(start + GATHER, false, 3), "they will not be known soon");
+        let mut later = new();
+        later.is_over_at(start, false, 0);
+        assert!(later.is_over_at(start, false, 1), "a volume that comes later is news");
     }
 }

@@ -80,10 +80,11 @@ impl Source {
         });
         let drivers = drivers.collect();
         let (mut sick, mut omitted) = (Vec::new(), 0);
-        for memo in ledger.memos() {
-            let Subject::Volume(volume) = &memo.subject else { continue };
+        // Also what flaps too much to be told: it is no less wrong for that.
+        for (subject, _, conditions) in ledger.troubles() {
+            let Subject::Volume(volume) = &subject else { continue };
             let Some(found) = self.inventory.volumes().get(&volume.driver, &volume.handle) else { continue };
-            for held in memo.told {
+            for held in conditions {
                 for used in in_use(&found) {
                     if sick.len() >= limit {
                         omitted += 1;

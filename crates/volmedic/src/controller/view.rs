@@ -42,10 +42,11 @@ impl Source {
         let blind_since = backend.iter().find_map(|(_, belief)| belief.blind_since);
         let drivers = vec![DriverPicture { driver: self.driver.clone(), tally, blind_since }];
         let (mut sick, mut omitted) = (Vec::new(), 0);
-        for memo in ledger.memos() {
-            let Subject::Volume(volume) = &memo.subject else { continue };
+        // Also what flaps too much to be told: it is no less wrong for that.
+        for (subject, _, conditions) in ledger.troubles() {
+            let Subject::Volume(volume) = &subject else { continue };
             let claims = self.inventory.volumes().claims(&volume.handle);
-            for held in memo.told {
+            for held in conditions {
                 for bound in &claims {
                     if sick.len() >= limit {
                         omitted += 1;

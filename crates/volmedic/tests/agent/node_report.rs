@@ -1,17 +1,18 @@
 //! What the node's report says, when it is written, and that it is not missed where it cannot be.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
-use volmedic_api::resource::{ClaimName, ConditionStatus, NodeVantage};
+use volmedic_api::resource::{ClaimName, ConditionStatus, NodeReport, NodeVantage, VolumeHealth};
 use volmedic_driver::fault::Fault;
-use volmedic_testkit::ControlPlane;
+use volmedic_testkit::{ControlPlane, objects};
 
-use crate::process::PATIENCE;
+use crate::process::{Controller as Process, PATIENCE, program};
 use crate::server;
-use crate::stage::{ABNORMAL, NORMAL, Stage, install_resources};
+use crate::stage::{ABNORMAL, NORMAL, Stage, apply, install_resources};
 
 /// By the host's own eyes only, so that there is one story.
 const ALONE: [&str; 3] =
@@ -41,6 +42,8 @@ async fn what_is_wrong_is_in_it_until_it_is_over() {
     let well = stage.volume("well", "fuse").await;
     let uid = stage.pod("web", &[&data, &well]).await;
     let _agent = stage.watching(&ALONE).await;
+    beats(&stage).await;
+    beats(&stage).await;
     let report = stage.report("all are well", |report| report.counts.healthy == 2).await.spec.report;
     assert!(report.volumes.is_empty(), "{report:#?}");
     assert!(!report.agent.version.is_empty());
@@ -65,8 +68,7 @@ async fn what_is_wrong_is_in_it_until_it_is_over() {
     assert_eq!((report.counts.volumes, report.counts.healthy), (2, 1), "{:?}", report.counts);
 
     stage.mend(Fault::ReadOnly, &data);
-    let over =
-        |report: &volmedic_api::resource::NodeReport| report.volumes.is_empty() && report.counts.healthy == 2;
+    let over = |report: &NodeReport| report.volumes.is_empty() && report.counts.healthy == 2;
     stage.report("it is over", over).await;
 }
 
@@ -78,7 +80,7 @@ async fn killed_it_finds_its_report_as_it_is_and_writes_nothing() {
     stage.pod("web", &[&data, &well]).await;
     let mut agent = stage.watching(&ALONE).await;
     stage.harm(Fault::ReadOnly, &data);
-    let settled = |report: &volmedic_api::resource::NodeReport| {
+    let settled = |report: &NodeReport| {
         report.volumes.len() == 1 && report.counts.healthy == 1 && report.counts.unknown == 0
     };
     let before = stage.report("one is ill", settled).await.metadata;
@@ -92,7 +94,6 @@ async fn killed_it_finds_its_report_as_it_is_and_writes_nothing() {
         let known = asked();
         agent = stage.watching(&ALONE).await;
         stage.looks(&agent, 6).await;
-        beats(&stage).await;
         // It has compared what is stored with what it would say.
         let deadline = Instant::now() + PATIENCE;
         while asked() == known {
@@ -101,7 +102,6 @@ async fn killed_it_finds_its_report_as_it_is_and_writes_nothing() {
         }
         stage.looks(&agent, 6).await;
     }
-    beats(&stage).await;
     let after = stage.stored().await.expect("it is there").metadata;
     assert_eq!((after.uid, after.resource_version), (before.uid, before.resource_version));
 }
@@ -120,10 +120,18 @@ async fn where_it_is_not_installed_that_is_said_once_and_everything_else_works()
     stage.event("web", NORMAL, &["ReadOnlyFilesystem"]).await;
     beats(&stage).await;
     assert_eq!(agent.says(missing), 1, "{}", agent.log());
-    // It tries on, so what is installed later is found.
+}
+
+#[tokio::test]
+async fn what_is_installed_later_is_found() {
+    let mut stage = Stage::on(server::own(ControlPlane::options()), &[]).await;
+    let data = stage.volume("data", "ext4").await;
+    stage.pod("web", &[&data]).await;
+    let agent = stage.watching(&ALONE).await;
+    agent.wait_log("does not know the resource NodeVolumeHealth").await;
     install_resources(&stage.plane);
     stage.report("it is installed", |report| report.counts.healthy == 1).await;
-    assert_eq!(agent.says("is reported to the hub again"), 1, "{}", agent.log());
+    agent.wait_log("is reported to the hub again").await;
 }
 
 #[tokio::test]
@@ -135,4 +143,52 @@ async fn switched_off_nothing_is_written() {
     stage.harm(Fault::ReadOnly, &data);
     stage.event("web", ABNORMAL, &["ReadOnlyFilesystem"]).await;
     assert!(stage.stored().await.is_none() && renewed(&stage).await.is_none());
+}
+
+/// Everything as shipped: the agent's token is bound to its pod, the policy is in force, and the hub believes the node.
+#[tokio::test]
+async fn the_hub_has_it_on_the_claim() {
+    const HOME: &str = "default";
+    let mut stage = Stage::on(server::own(ControlPlane::options()), &[]).await;
+    install_resources(&stage.plane);
+    for file in ["rbac-hub.yaml", "rbac-agent.yaml", "admission-agent.yaml"] {
+        apply(&stage.plane, file);
+    }
+    objects::node(&stage.client, &stage.node).await.expect("a node");
+    let account = "volmedic-agent";
+    let own = objects::pod_as(&stage.client, HOME, account, &stage.node, &[], account).await.expect("a pod");
+    let token = stage.plane.token(HOME, account, Some(&own)).await.expect("a token of the agent's pod");
+    let agents = format!("--kubeconfig={}", stage.kubeconfig_with("bound", &token).display());
+    let token = stage.plane.token(HOME, "volmedic-hub", None).await.expect("a token of the hub");
+    let hubs = format!("--kubeconfig={}", stage.kubeconfig_with("hub", &token).display());
+    let data = stage.volume("data", "ext4").await;
+    stage.pod("web", &[&data]).await;
+    let alone = ["hub", "--leader-election=false", "--agent-namespace", HOME, &hubs];
+    let hub = Process::spawn(Command::new(program()).args(alone));
+    hub.wait_log("lets every agent speak only for its own node").await;
+    let agent = Process::spawn(stage.command(&[&ALONE[..], &[&agents]].concat()).env("POD_NAMESPACE", HOME));
+    agent.wait_log("watching").await;
+
+    let health = async |wanted: &str| {
+        let api = Api::<VolumeHealth>::namespaced(stage.client.clone(), &stage.namespace);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = api.get_opt("data").await.expect("the API server answers").and_then(|it| it.status);
+            let vantages = status.map(|status| status.vantages).unwrap_or_default();
+            let found = vantages.iter().find(|vantage| vantage.name == format!("host/{}", stage.node));
+            if let Some(found) = found.filter(|found| found.health.as_str() == wanted) {
+                return found.clone();
+            }
+            assert!(Instant::now() < deadline, "not {wanted}: {vantages:#?}\n{}\n{}", agent.log(), hub.log());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    stage.harm(Fault::ReadOnly, &data);
+    let ill = health("HealthFailure").await;
+    assert_eq!(ill.health_conditions[0].reason, "ReadOnlyFilesystem");
+    assert_ne!(ill.verified, Some(false));
+    stage.event("web", ABNORMAL, &["ReadOnlyFilesystem"]).await;
+    stage.mend(Fault::ReadOnly, &data);
+    health("Healthy").await;
+    assert_eq!(hub.terminate(), Some(0));
 }

@@ -80,6 +80,16 @@ impl Stage {
         path
     }
 
+    /// A kubeconfig with this token.
+    pub(crate) fn kubeconfig_with(&self, name: &str, token: &str) -> PathBuf {
+        let admin = fs::read(self.plane.kubeconfig()).expect("the admin's kubeconfig");
+        let mut config: Value = serde_json::from_slice(&admin).expect("JSON");
+        config["users"][0]["user"] = json!({ "token": token });
+        let path = self.ground.path().join(format!("{name}.kubeconfig"));
+        fs::write(&path, config.to_string()).expect("the kubeconfig can be written");
+        path
+    }
+
     pub(crate) fn state_dir(&self) -> PathBuf {
         self.ground.path().join("agent")
     }
@@ -317,13 +327,21 @@ pub(crate) fn install_resources(plane: &ControlPlane) {
     if installed.contains(&plane.kubeconfig().to_owned()) {
         return;
     }
-    let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crds");
-    let served = ["wait", "--for=condition=Established", "--timeout=60s", "-f", crds];
-    for arguments in [&["apply", "-f", crds][..], &served[..]] {
-        let output = plane.kubectl().args(arguments).output().expect("kubectl starts");
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    }
+    let crds = apply(plane, "crds");
+    kubectl(plane, &["wait", "--for=condition=Established", "--timeout=60s", "-f", &crds]);
     installed.push(plane.kubeconfig().to_owned());
+}
+
+/// Applies something of deploy/ as it is; answers where it is.
+pub(crate) fn apply(plane: &ControlPlane, what: &str) -> String {
+    let path = format!("{}/../../deploy/{what}", env!("CARGO_MANIFEST_DIR"));
+    kubectl(plane, &["apply", "-n", "default", "-f", &path]);
+    path
+}
+
+fn kubectl(plane: &ControlPlane, arguments: &[&str]) {
+    let output = plane.kubectl().args(arguments).output().expect("kubectl starts");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 pub(crate) fn unmount(path: &Path) {

@@ -74,7 +74,7 @@ fn main() {
     }));
     let conclusion = libtest_mimic::run(&arguments, trials);
     if !arguments.list {
-        page::show();
+        page::show(!conclusion.has_failed());
     }
     conclusion.exit();
 }

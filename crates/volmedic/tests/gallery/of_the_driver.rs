@@ -28,7 +28,7 @@ async fn row(fault: Fault) {
     stage.harm(fault, None).await.unwrap();
     let harmed = Instant::now();
     let lists_only = fault == Fault::InconsistentPages;
-    let blind_after = if lists_only {
+    let blind = if lists_only {
         None
     } else {
         let told = on_node.told(&stage.node, "node", "blindness").await.unwrap();
@@ -39,7 +39,7 @@ async fn row(fault: Fault) {
     stage.harm(Fault::ReadOnly, Some(&volume)).await.unwrap();
     let harmed = Instant::now();
     let told = stage.told.told("web", "host", "Inaccessible/ReadOnlyFilesystem").await.unwrap();
-    let host_after = told.saturating_duration_since(harmed);
+    let volume_told = told.saturating_duration_since(harmed);
     if lists_only {
         stage.told.told("web", "node", "Inaccessible/ReadOnlyFilesystem").await.unwrap();
     }
@@ -50,7 +50,7 @@ async fn row(fault: Fault) {
         stage.start_driver_again().await;
     }
     let mended = Instant::now();
-    let over_after = if lists_only {
+    let over = if lists_only {
         stage.told.over("web", "node").await.unwrap();
         None
     } else {
@@ -63,6 +63,6 @@ async fn row(fault: Fault) {
     };
     let others: Vec<_> = stage.told.all().into_iter().filter(|tale| !expected(tale)).collect();
     assert!(others.is_empty(), "{others:#?}");
-    page::record_outage(fault, Outage { blind_after, host_after, over_after });
+    page::record_outage(fault, Outage { blind, volume_told, over });
     stage.take_down("web", &uid, &volume).await.unwrap();
 }

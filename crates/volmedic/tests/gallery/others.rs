@@ -5,15 +5,29 @@ use volmedic_driver::fault::{Fault, Kind};
 use crate::rows::{LIST_VOLUMES, NODE_GET_VOLUME_HEALTH, Row};
 
 /// What the kubelet of a real cluster had in the status of the pod, as the tests of the cluster show it.
-const MEASURED: [(Fault, Kind, &str); 3] = [
-    (Fault::TargetUnmounted, Kind::Ext4, "Inaccessible/VolumeUnmounted"),
-    (Fault::ReadOnly, Kind::Xfs, "Inaccessible/ReadOnlyFilesystem"),
-    (Fault::MounterKilled, Kind::Fuse, "Inaccessible/MounterDead"),
+#[rustfmt::skip]
+const MEASURED: &[(Fault, &[Kind], &str)] = &[
+    (Fault::TargetUnmounted, &[Kind::Ext4, Kind::Xfs, Kind::Fuse, Kind::Block], "Inaccessible/VolumeUnmounted"),
+    (Fault::StagingUnmounted, &[Kind::Ext4, Kind::Xfs, Kind::Fuse], "Inaccessible/VolumeUnmounted"),
+    (Fault::WrongMount, &[Kind::Ext4, Kind::Xfs, Kind::Fuse, Kind::Block], "Inaccessible/WrongMount"),
+    (Fault::ReadOnly, &[Kind::Ext4, Kind::Xfs, Kind::Fuse], "Inaccessible/ReadOnlyFilesystem"),
+    (Fault::Full, &[Kind::Ext4, Kind::Xfs, Kind::Fuse], "Degraded/OutOfCapacity"),
+    (Fault::NoInodes, &[Kind::Ext4], "Degraded/OutOfInodes"),
+    (Fault::ImageDeleted, &[Kind::Ext4, Kind::Xfs, Kind::Block], "Degraded/VolumeNotFound"),
+    (Fault::MounterKilled, &[Kind::Fuse], "Inaccessible/MounterDead"),
+    (Fault::MounterEio, &[Kind::Fuse], "Inaccessible/RWIOError"),
+    (Fault::MounterFrozen, &[Kind::Fuse], "Inaccessible/IOHung"),
+    (Fault::DriveBad, &[Kind::Ext4, Kind::Xfs, Kind::Fuse, Kind::Block], "Inaccessible/DriveBad"),
+    (Fault::DriveSuspect, &[Kind::Ext4, Kind::Xfs, Kind::Fuse, Kind::Block], "Degraded/DriveSuspect"),
+    (Fault::DriveUnknown, &[Kind::Ext4, Kind::Xfs, Kind::Fuse, Kind::Block], "Degraded/HealthUnknown"),
+    (Fault::DriveMissing, &[Kind::Ext4, Kind::Xfs, Kind::Fuse, Kind::Block], "Inaccessible/DriveMissing"),
+    (Fault::VolumeFailed, &[Kind::Ext4, Kind::Xfs, Kind::Fuse, Kind::Block], "Inaccessible/VolumeFailed"),
+    (Fault::ReleaseFailed, &[Kind::Ext4, Kind::Xfs, Kind::Fuse, Kind::Block], "Degraded/ReleaseFailed"),
 ];
 
 /// The kubelet with its gate on asks NodeGetVolumeHealth and writes down what it is answered.
 pub(crate) fn kubelet(row: Row) -> String {
-    let measured = MEASURED.iter().find(|(fault, kind, _)| (*fault, *kind) == (row.fault, row.kind));
+    let measured = MEASURED.iter().find(|(fault, kinds, _)| *fault == row.fault && kinds.contains(&row.kind));
     measured.map_or_else(|| row.answer(NODE_GET_VOLUME_HEALTH), |(_, _, said)| format!("{said} (measured)"))
 }
 
