@@ -90,6 +90,8 @@ impl Agent {
             format!("--max-helpers={HELPERS}"),
             format!("--max-stuck-helpers={STUCK}"),
             "--http-endpoint=127.0.0.1:0".to_owned(),
+            // Whose resource is not installed here.
+            "--node-report=off".to_owned(),
         ];
         let started = Instant::now();
         let program = Program::start(program, &arguments, &log)?;

@@ -35,7 +35,9 @@ async fn beats(stage: &Stage) {
     }
 }
 
+/// This prints how long it took.
 #[tokio::test]
+#[allow(clippy::print_stderr, reason = "a figure for whoever reads the test's output")]
 async fn what_is_wrong_is_in_it_until_it_is_over() {
     let mut stage = Stage::new().await;
     let data = stage.volume("data", "ext4").await;
@@ -52,8 +54,10 @@ async fn what_is_wrong_is_in_it_until_it_is_over() {
         assert_eq!(check.running, check.why.is_empty(), "{check:?}");
     }
 
+    let began = Instant::now();
     stage.harm(Fault::ReadOnly, &data);
     let report = stage.report("it is ill", |report| !report.volumes.is_empty()).await.spec.report;
+    eprintln!("from fault to report: {} ms", began.elapsed().as_millis());
     let [ill] = &report.volumes[..] else { panic!("{report:#?}") };
     assert_eq!(
         (ill.vantage, &*ill.driver, &*ill.volume_handle),

@@ -32,7 +32,10 @@ async fn against_the_policy(stage: &Stage, agent: &Client, own: &str, other: &st
         "an event on a claim",
         create_event(agent, &stage.namespace, on("PersistentVolumeClaim", own)).await,
     );
-    note("an event on a node", create_event(agent, HOME, event("Node", HOME, own)).await);
+    let mut elsewhere = event("Node", HOME, own);
+    elsewhere.involved_object.name = Some(other.to_owned());
+    note("an event on another node", create_event(agent, HOME, elsewhere).await);
+    note("an event on a node that is none", create_event(agent, HOME, event("Node", HOME, own)).await);
     attempts
 }
 
@@ -114,6 +117,9 @@ async fn an_agents_token_writes_for_its_own_node_and_the_policy_is_why() {
     create_event(&agent, &stage.namespace, event("Pod", &stage.namespace, &own))
         .await
         .expect("an event on a pod");
+    let mut about_itself = event("Node", HOME, &own);
+    about_itself.involved_object.name = Some(own.clone());
+    create_event(&agent, HOME, about_itself).await.expect("an event on its own node");
     let kubelet = kubectl(&stage.plane, &["create", "-n", HOME, "-o", "name", "-f", &anybodys_lease()]);
     assert!(kubelet.contains("anybody"), "who is no agent is left alone: {kubelet}");
 
