@@ -56,12 +56,14 @@ pub(super) fn require(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A kubelet that is not ours: ours carry the mark of their cluster.
+/// A kubelet that is not ours: ours carry the mark of their cluster. One that is dead or about to be is nobody's; it has
+/// lost its mark, and a killed one may wait long to be collected.
 fn foreign_kubelet() -> Option<(u32, String)> {
     process::every().into_iter().find_map(|process| {
         let name = fs::read_to_string(format!("/proc/{}/comm", process.pid)).ok()?;
         let kubelets = ["kubelet", "k3s-server", "k3s-agent", "k0s", "kubelite"];
-        let foreign = kubelets.contains(&name.trim()) && !remains::is_marked(process);
+        let lives = || process.alive() && fs::read_link(format!("/proc/{}/exe", process.pid)).is_ok();
+        let foreign = kubelets.contains(&name.trim()) && !remains::is_marked(process) && lives();
         foreign.then(|| (process.pid, name.trim().to_owned()))
     })
 }
