@@ -90,6 +90,10 @@ impl Chrome {
 
     /// One call and its answer.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
+        self.try_call(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    fn try_call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         self.last += 1;
         let mut message = json!({ "id": self.last, "method": method });
         message["params"] = params;
@@ -104,18 +108,25 @@ impl Chrome {
             let left = deadline.saturating_duration_since(Instant::now());
             let answer = self.from.recv_timeout(left).unwrap_or_else(|_| panic!("no answer to {method}"));
             if answer["id"] == self.last {
-                assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
-                return answer["result"].clone();
+                return match &answer["error"] {
+                    Value::Null => Ok(answer["result"].clone()),
+                    error => Err(error.clone()),
+                };
             }
             assert!(self.events.len() < EVENTS, "the browser does not stop talking");
             self.events.push(answer);
         }
     }
 
-    /// What an expression comes to on the page.
+    /// What an expression comes to on the page; nothing if the page made way for another meanwhile.
     pub(crate) fn eval(&mut self, expression: &str) -> Value {
         let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
-        let answer = self.call("Runtime.evaluate", params);
+        let answer = match self.try_call("Runtime.evaluate", params) {
+            Err(error) if error["message"].as_str().is_some_and(|why| why.contains("navigated")) => {
+                return Value::Null;
+            }
+            answer => answer.unwrap_or_else(|error| panic!("{expression}: {error}")),
+        };
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {}", answer["exceptionDetails"]);
         answer["result"]["value"].clone()
     }
