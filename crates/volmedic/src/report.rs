@@ -29,8 +29,8 @@ Example:
 
 Exit codes: 0 when the hub stored it, 1 when it did not, 2 when the command line is wrong.")]
 pub(crate) struct Args {
-    /// The hub's address, as in https://volmedic-hub.volmedic.svc:8443.
-    #[arg(long, value_name = "URL")]
+    /// Where the hub takes reports: its scheme, name and port.
+    #[arg(long, value_name = "https://HOST:PORT")]
     hub: http::Uri,
     /// Who signed the hub's certificate.
     #[arg(long, value_name = "FILE")]
