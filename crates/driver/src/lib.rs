@@ -36,7 +36,7 @@ mod work;
 
 pub use config::{Addons, Config, Dialect, Services};
 pub use error::{Error, Result};
-pub use loops::LoopDevice;
+pub use loops::{LoopDevice, attached_below};
 pub use serve::serve;
 pub use state_dir::{StateDir, VolumeDir};
 

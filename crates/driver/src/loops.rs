@@ -170,7 +170,7 @@ impl Attached {
     }
 
     /// Writes back and detaches, unless the number belongs to somebody else by now.
-    pub(crate) fn detach(self) -> Result<()> {
+    pub fn detach(self) -> Result<()> {
         if !self.is_live() {
             return Ok(());
         }
@@ -190,7 +190,7 @@ impl Attached {
 }
 
 /// Every attached loop device whose image lies, or lay, below a directory. One pass over sysfs.
-pub(crate) fn attached_below(directory: &Path) -> io::Result<Vec<(PathBuf, Attached)>> {
+pub fn attached_below(directory: &Path) -> io::Result<Vec<(PathBuf, Attached)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/block")? {
         let entry = entry?;

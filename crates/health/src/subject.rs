@@ -73,6 +73,8 @@ pub enum Vantage {
     Node(Arc<str>),
     /// Our own checks on the named node.
     Host(Arc<str>),
+    /// The kubelet of the named node, which asks the CSI node plugin by itself.
+    Kubelet(Arc<str>),
     /// The cluster itself: a node that went down.
     Cluster,
     /// A detector that reports to us.
@@ -83,7 +85,7 @@ impl Vantage {
     /// The node this vantage looks from, if it looks from one.
     pub fn node(&self) -> Option<&str> {
         match self {
-            Self::Node(name) | Self::Host(name) => Some(name),
+            Self::Node(name) | Self::Host(name) | Self::Kubelet(name) => Some(name),
             Self::Controller | Self::Cluster | Self::Pushed(_) => None,
         }
     }
@@ -95,6 +97,7 @@ impl fmt::Display for Vantage {
             Self::Controller => f.write_str("the driver's controller"),
             Self::Node(name) => write!(f, "the driver on node {name}"),
             Self::Host(name) => write!(f, "host checks on node {name}"),
+            Self::Kubelet(name) => write!(f, "the kubelet on node {name}"),
             Self::Cluster => f.write_str("the cluster"),
             Self::Pushed(source) => write!(f, "reporter {source}"),
         }

@@ -36,6 +36,7 @@ mod mounted;
 mod reachable;
 mod stalled;
 mod text;
+mod witness;
 mod writable;
 
 pub use checks::CheckState;
@@ -188,6 +189,14 @@ impl Host {
     /// The mount table has changed: the next look reads it anew.
     pub fn mounts_changed(&self) {
         *lock(&self.table) = None;
+    }
+
+    /// What speaks for what was last found wrong with a volume, in a few lines; nothing if nothing is wrong. Nothing as
+    /// well while it is being looked at, should that last for long.
+    pub fn evidence(&self, key: &Key) -> Vec<String> {
+        let memory = lock(&self.memories).get(key).cloned();
+        let Some(memory) = memory else { return Vec::new() };
+        memory.try_lock().map_or_else(|_| Vec::new(), |memory| memory.witness.lines.clone())
     }
 
     /// What must outlive a restart. A volume that is being looked at right now is left out.

@@ -17,6 +17,18 @@ pub(super) enum Counted {
     Btrfs(BtrfsErrors),
 }
 
+impl Counted {
+    pub(super) fn errors(&self) -> Errors {
+        match self {
+            Self::Ext4(errors) => Errors { damaged: errors.count, failed: 0 },
+            Self::Btrfs(errors) => {
+                let damaged = errors.corruption.saturating_add(errors.generation);
+                Errors { damaged, failed: errors.total().saturating_sub(damaged) }
+            }
+        }
+    }
+}
+
 /// Compares with the baseline, and makes one if there is none. `booted` is in seconds since 1970.
 pub(super) fn check(
     device: &str,
@@ -24,13 +36,7 @@ pub(super) fn check(
     booted: u64,
     baseline: &mut Option<Errors>,
 ) -> Vec<Finding> {
-    let now = match counted {
-        Counted::Ext4(errors) => Errors { damaged: errors.count, failed: 0 },
-        Counted::Btrfs(errors) => {
-            let damaged = errors.corruption.saturating_add(errors.generation);
-            Errors { damaged, failed: errors.total().saturating_sub(damaged) }
-        }
-    };
+    let now = counted.errors();
     let before = baseline.get_or_insert_with(|| match counted {
         Counted::Ext4(errors) if happened_since(errors, booted) => Errors::default(),
         _ => now,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use volmedic_health::{Sight, WhyKind};
 use volmedic_host::DeviceNumber;
-use volmedic_host::block::Device;
+use volmedic_host::block::{Device, IoCounts};
 use volmedic_host::mounts::{Mount, Table};
 
 use super::ask::{Measured, key};
@@ -15,8 +15,9 @@ use super::device::Image;
 use super::evidence::Heard;
 use super::expected::{Expected, Mode};
 use super::findings::{Check, Finding, Verdict, conditions};
-use super::memory::Memory;
+use super::memory::{Errors, Memory};
 use super::mounted;
+use super::witness::Facts;
 use super::{Host, Looked, device, evidence, fullness, lock, stalled, text, writable};
 use crate::Usage;
 
@@ -56,8 +57,11 @@ impl Host {
         }
         let shown = mounted.good.iter().find_map(|(_, mount)| *mount).or(mounted.staging);
         let under = self.under(expected.mode, shown, asked.device);
-        self.judge_device(expected, under.as_ref(), shown, memory, now);
+        let (io, counted) = self.judge_device(expected, under.as_ref(), shown, memory, now);
         let told = self.with_the_kernels_words(under.as_ref(), shown, memory, now);
+        let (name, stack) = under.as_ref().map_or(("", &[][..]), |under| (&under.name, &under.stack));
+        let counted = counted.map(|counted| (name, counted));
+        memory.call_witness(&told, &Facts { mount: shown, stack, io, counted });
 
         let sight = match blind {
             Some(why) if told.is_empty() => Sight::not_seen(WhyKind::NoAnswer, &why),
@@ -100,6 +104,7 @@ impl Host {
         }
     }
 
+    /// Answers what was counted.
     fn judge_device(
         &self,
         expected: &Expected,
@@ -107,10 +112,10 @@ impl Host {
         mount: Option<Mount<'_>>,
         memory: &mut Memory,
         now: Instant,
-    ) {
+    ) -> (Option<IoCounts>, Option<Errors>) {
         let Some(Under { name, number, stack }) = under else {
             // Nothing under it that could be judged, now at least.
-            return;
+            return (None, None);
         };
         let image = self.image(expected, stack);
         let writes = expected.targets.iter().any(|target| !target.read_only);
@@ -128,10 +133,11 @@ impl Host {
             Some(b"btrfs") => self.sysfs.btrfs_errors(name).ok().flatten().map(Counted::Btrfs),
             _ => None,
         };
-        if let Some(counted) = counted {
-            let found = counters::check(name, &counted, self.booted, &mut memory.baseline.errors);
+        if let Some(counted) = &counted {
+            let found = counters::check(name, counted, self.booted, &mut memory.baseline.errors);
             memory.record(Check::Counters, Verdict::Seen(found));
         }
+        (counts, counted.as_ref().map(Counted::errors))
     }
 
     /// The file may be on a disk or a server that hangs, so it is a helper's to ask for.

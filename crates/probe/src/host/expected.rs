@@ -31,6 +31,8 @@ pub struct Target {
     pub read_only: bool,
     /// Which pod, for messages: `namespace/name`.
     pub pod: Box<str>,
+    /// The bind mounts of parts of it (`subPath`) that containers of the pod were given.
+    pub parts: Vec<PathBuf>,
 }
 
 impl Expected {

@@ -9,6 +9,7 @@ use volmedic_health::WellKnown;
 use super::evidence::Heard;
 use super::findings::{Check, Finding, Verdict};
 use super::mounted::Suspicion;
+use super::witness::Witness;
 
 /// What of a volume must outlive a restart: with what later looks are compared. Plain data, to be kept anywhere.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -95,6 +96,8 @@ pub(super) struct Memory {
     pub(super) progress: Option<(u64, Instant)>,
     /// What the kernel had said before there was trouble.
     pub(super) heard: Option<Heard>,
+    /// What speaks for what is wrong.
+    pub(super) witness: Witness,
 }
 
 impl Memory {
@@ -107,6 +110,11 @@ impl Memory {
         if let Verdict::Seen(found) = verdict {
             self.last[check as usize] = found;
         }
+    }
+
+    /// What one check found when it was last done.
+    pub(super) fn found(&self, check: Check) -> &[Finding] {
+        &self.last[check as usize]
     }
 
     /// All that is known to be wrong.

@@ -57,6 +57,9 @@ pub(super) fn check<'t, 'e>(
                         baseline.remember(&place, Place::of(mount));
                     }
                 }
+                mounted
+                    .suspicions
+                    .extend(found.into_iter().flat_map(|mount| left_behind(target, mount, table)));
                 mounted.good.push((target, found));
             }
             Err(finding) => mounted.suspicions.push(Suspicion { place: place.into_owned(), finding }),
@@ -81,6 +84,28 @@ fn staging(path: &Path, found: Option<Mount<'_>>, baseline: &mut Baseline) -> Op
         text::path(path)
     );
     Some(Suspicion { place, finding: Finding::degraded(WellKnown::VolumeUnmounted, message) })
+}
+
+/// A container that was given a part of the volume has a mount of its own of it, made once. When the volume is mounted
+/// anew, as by a mounter that was restarted, that one stays what it was. One that is not there is no finding: the
+/// kubelet makes it just before the container starts. Nor is one of another kind: a server may show another export there.
+fn left_behind(target: &Target, whole: Mount<'_>, table: &Table) -> Vec<Suspicion> {
+    let stale = target.parts.iter().filter_map(|path| {
+        let is_like = |part: &Mount<'_>| part.fs_type() == whole.fs_type() && part.source() == whole.source();
+        let is_anew = |part: &Mount<'_>| part.device().is_anonymous() && part.device() != whole.device();
+        let part = table.at(path).filter(|part| is_like(part) && is_anew(part))?;
+        let message = format!(
+            "a container of pod {} has a part of the volume (subPath) from before the volume was mounted anew: {} shows {} \
+             instead of {}; start the pod again",
+            text::name(&target.pod),
+            text::path(path),
+            describe(&Place::of(part)),
+            describe(&Place::of(whole))
+        );
+        let place = path.to_string_lossy().into_owned();
+        Some(Suspicion { place, finding: Finding::inaccessible(WellKnown::WrongMount, message) })
+    });
+    stale.collect()
 }
 
 fn at<'t>(

@@ -47,7 +47,7 @@ mod tests {
     fn verdict(options: &str, fs_type: &str, system: &str, read_only: bool, expected: Option<(&str, &str)>) {
         let table =
             Table::parse(format!("2 1 7:3 / /t {options} - {fs_type} /dev/loop3 {system}\n").into_bytes());
-        let target = Target { path: "/t".into(), read_only, pod: "shop/web-0".into() };
+        let target = Target { path: "/t".into(), read_only, pod: "shop/web-0".into(), parts: Vec::new() };
         let found = check(&target, table.iter().next().unwrap());
         let reason = found.as_ref().map(|found| found.reason.name());
         assert_eq!(reason, expected.map(|(reason, _)| reason));

@@ -26,6 +26,7 @@ pub(crate) fn expected(volume: &Volume<'_>, read_only: bool) -> Expected {
         path: path.clone(),
         read_only,
         pod: format!("shop/web-{at}").into(),
+        parts: Vec::new(),
     };
     Expected {
         driver: NAME.into(),

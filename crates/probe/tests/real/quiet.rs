@@ -255,7 +255,12 @@ fn deleted() {
         handle: "pv-1".into(),
         mode: Mode::Filesystem,
         staging: None,
-        targets: vec![Target { path: target.clone(), read_only: false, pod: "shop/web-0".into() }],
+        targets: vec![Target {
+            path: target.clone(),
+            read_only: false,
+            pod: "shop/web-0".into(),
+            parts: Vec::new(),
+        }],
     };
     let host = host();
     let before = look(&host, &wanted).sight;

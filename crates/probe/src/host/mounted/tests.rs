@@ -14,7 +14,12 @@ fn expected(mode: Mode) -> Expected {
         handle: "h".into(),
         mode,
         staging: Some("/s".into()),
-        targets: vec![Target { path: "/t".into(), read_only: false, pod: "shop/web-0".into() }],
+        targets: vec![Target {
+            path: "/t".into(),
+            read_only: false,
+            pod: "shop/web-0".into(),
+            parts: Vec::new(),
+        }],
     }
 }
 
@@ -156,6 +161,30 @@ fn of_a_raw_device_the_node_is_known_again() {
     eye.sees(&["3 1 254:0 /file /t rw - ext4 /dev/vda rw\n"], &[WRONG]);
     eye.sees(&[], &[UNMOUNTED]);
     eye.sees(&[node], &[]);
+}
+
+#[test]
+fn a_part_of_the_volume_from_before_it_was_mounted_anew_is_told() {
+    let told = |whole: &str, part: &str| {
+        let table = Table::parse(format!("{ROOT}3 1 {whole} rw\n{part}").into_bytes());
+        let mut expected = expected(Mode::Filesystem);
+        expected.targets[0].parts = vec!["/p/main/0".into()];
+        let mounted = check(&expected, &table, &mut Baseline::default());
+        mounted.suspicions.into_iter().map(|suspicion| suspicion.finding.message).collect::<Vec<_>>()
+    };
+    let whole = "0:50 / /t rw - fuse.s3 bucket";
+    assert_eq!(
+        told(whole, "4 1 0:49 /logs /p/main/0 rw - fuse.s3 bucket rw\n"),
+        [
+            "a container of pod shop/web-0 has a part of the volume (subPath) from before the volume was mounted anew: \
+          /p/main/0 shows bucket (fuse.s3 on 0:49, directory /logs) instead of bucket (fuse.s3 on 0:50); start the pod \
+          again"
+        ]
+    );
+    assert_eq!(told(whole, "4 1 0:50 /logs /p/main/0 rw - fuse.s3 bucket rw\n"), [""; 0]);
+    assert_eq!(told(whole, ""), [""; 0], "it may be about to be made");
+    let share = "0:50 / /t rw - nfs4 server:/all";
+    assert_eq!(told(share, "4 1 0:51 / /p/main/0 rw - nfs4 server:/all/logs rw\n"), [""; 0]);
 }
 
 #[test]
