@@ -18,8 +18,8 @@ pub use node_volume_health::{
     NodeVolumeHealthSpec, PodName,
 };
 pub use volume_health::{
-    Condition, Headline, Heal, HealOutcome, HealthWord, PastHeadline, StatusWord, VantageHealth, VantageKind,
-    VolumeHealth, VolumeHealthSpec, VolumeHealthStatus,
+    Condition, ControllerReport, Headline, Heal, HealOutcome, HealthWord, LeaseName, Observed, PastHeadline,
+    StatusWord, VantageHealth, VantageKind, VolumeHealth, VolumeHealthSpec, VolumeHealthStatus,
 };
 
 /// The API group of all of them.

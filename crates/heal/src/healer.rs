@@ -22,15 +22,16 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 pub use cluster::{Details, KubeCluster};
-pub use dial::{DialError, Dialer, Trust};
+pub use dial::{DialError, Dialer, Trust, Unverified};
 pub use metrics::{METRICS, Metrics};
 pub use nodes::NodeStates;
 pub use ports::{Cluster, Eyes, Found, Nodes, Surgeon, Teller};
-pub use record::{News, Record};
+pub use record::{Attempt, News, Record};
 pub use registry::{Registry, RelayNews};
 pub use run::{Answer, run};
 pub use trust::{Distrust, Relayed};
 
+use crate::memory::Memory;
 use crate::mode::Rules;
 use crate::place::Place;
 use crate::policy::Policy;
@@ -84,6 +85,8 @@ impl Default for Options {
 pub enum Trigger {
     /// Somebody saw a volume ill.
     Ill { place: Place, pv: Box<str>, reason: Reason, since: jiff::Timestamp },
+    /// What an earlier process knew, and whether the volume is ill now. Only at the beginning.
+    Remembered { place: Place, pv: Box<str>, memory: Box<Memory>, ill: Option<(Reason, jiff::Timestamp)> },
     /// Whoever saw it ill sees it well again.
     Cleared { place: Place },
     /// The volume is not in use there any more.

@@ -7,6 +7,7 @@
 //! own node plugin (`NodeHealer`) to mend its own volume.
 
 pub mod healer;
+pub mod memory;
 mod mode;
 mod place;
 mod policy;
@@ -16,7 +17,7 @@ mod table;
 mod triage;
 
 pub use healer::Healer;
-pub use mode::{Mode, Rules, Ruling, Source};
+pub use mode::{Mode, NoMode, Rules, Ruling, Source};
 pub use place::Place;
 pub use policy::Policy;
 pub use refusal::{NodeState, Refusal};

@@ -77,6 +77,18 @@ pub enum Refusal {
     NotLeading,
 }
 
+/// Told once until the volume was well for long, not once per episode: a volume that falls ill every minute would
+/// otherwise be given up every minute.
+pub(crate) const LASTING: [&str; 4] = ["gave_up", "needs_person", "needs_change", "not_implemented"];
+/// Told once per episode.
+const PASSING: [&str; 7] =
+    ["observe", "awaiting_approval", "brake", "node_up", "node_down", "node_cordoned", "not_bound"];
+
+/// The label of what people are told, from text that may be anybody's.
+pub(crate) fn told_label(text: &str) -> Option<&'static str> {
+    LASTING.into_iter().chain(PASSING).find(|label| *label == text)
+}
+
 impl Refusal {
     /// A label for metrics and for telling each kind once; a closed list.
     pub fn label(&self) -> &'static str {
@@ -203,6 +215,60 @@ impl fmt::Display for Refusal {
             Self::Filtered { why } => write!(f, "the operator's filters leave it out: {why}"),
             Self::Crowded => f.write_str("too many volumes are ill to keep them all in mind"),
             Self::NotLeading => f.write_str("another replica leads"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn all() -> Vec<Refusal> {
+        let by = || Source::Default;
+        let why = || Box::<str>::from("why");
+        let until = "2026-11-16T12:00:00Z".parse().unwrap();
+        vec![
+            Refusal::Off { by: by() },
+            Refusal::Observe { by: by() },
+            Refusal::AwaitingApproval { by: by() },
+            Refusal::Debounce { until },
+            Refusal::Pause { until, tries: 3 },
+            Refusal::GaveUp { tries: 5 },
+            Refusal::NotImplemented,
+            Refusal::NeedsChange { why: why() },
+            Refusal::NeedsPerson { why: why() },
+            Refusal::NodeBudget { limit: 2 },
+            Refusal::ClusterBudget { limit: 9 },
+            Refusal::Brake { scope: None, ill: 50, of: 60 },
+            Refusal::Node(NodeState::Down),
+            Refusal::Node(NodeState::Cordoned),
+            Refusal::Node(NodeState::Unknown),
+            Refusal::InFlight,
+            Refusal::NoRelay,
+            Refusal::NotBound { why: why() },
+            Refusal::NotSeen { why: why() },
+            Refusal::Filtered { why: why() },
+            Refusal::Crowded,
+            Refusal::NotLeading,
+        ]
+    }
+
+    #[test]
+    fn every_refusal_is_a_sentence_with_a_label_of_its_own() {
+        let labels: BTreeSet<_> = all().iter().map(Refusal::label).collect();
+        assert_eq!(labels.len(), all().len());
+        for refusal in all() {
+            let text = refusal.to_string();
+            assert!(text.len() > 15 && text.len() < 300 && !text.ends_with('.'), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_told_is_known_again_by_its_label() {
+        for refusal in all() {
+            assert_eq!(told_label(refusal.label()).is_some(), refusal.is_told(), "{refusal:?}");
         }
     }
 }

@@ -13,9 +13,11 @@
 //! | too many ill at once | `brake.rs` |
 //! | the node is up and not cordoned, somebody there can ask the driver | `guard` |
 
+mod asked;
 mod brake;
 mod case;
 mod flights;
+mod papers;
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +31,9 @@ pub use brake::Brake;
 use brake::Brakes;
 use case::{Case, Complaint, Hold};
 use flights::Flights;
+pub use papers::{Again, Approval, Exam, Step, Ticket, Told, Verdict};
 
+use crate::memory::Memory;
 use crate::mode::{Mode, Ruling};
 use crate::place::Place;
 use crate::policy::Policy;
@@ -45,88 +49,6 @@ pub trait World {
     fn in_use(&self, driver: Option<&str>) -> Option<usize>;
 }
 
-/// The right to look at a volume and maybe to act on it. Nobody else has one for the same volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ticket {
-    pub place: Place,
-    number: u64,
-    /// Somebody reported it ill, so it must be seen again before anything is done.
-    pub ask_again: bool,
-    /// The driver did not know the volume at the last try, so its existence must be made sure of.
-    pub verify: bool,
-    /// A person asked for it.
-    pub by_person: bool,
-    /// What was reported, for the record. `None` if it is merely checked.
-    pub complaint: Option<(Reason, Timestamp)>,
-    /// The secret that the driver did not accept at the last try.
-    pub refused_secret: Option<Box<str>>,
-    /// This will be the so-many-eth try.
-    pub nth: u32,
-}
-
-/// A decision not to act, to be told to people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
-    pub place: Place,
-    pub refusal: Refusal,
-    pub complaint: Option<(Reason, Timestamp)>,
-}
-
-/// What is to be done next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Look at it once more, then hand what was seen to [`Triage::examined`].
-    Examine(Ticket),
-    /// Nothing is done, which was not told yet in this episode.
-    Skip(Told),
-    /// Too many are ill at once; nothing is done from now on.
-    Braked(Brake),
-    /// Few enough are ill again.
-    Released(Brake),
-}
-
-/// What was seen right before acting.
-#[derive(Debug, Clone)]
-pub struct Exam {
-    pub ruling: Ruling,
-    pub approval: Approval,
-    /// Whether the volume is there, bound, and the one we mean; else why not.
-    pub bound: Result<(), Box<str>>,
-    /// Why the operator's filters leave it out.
-    pub filtered: Option<Box<str>>,
-    /// Of the PersistentVolume, so that a request that was refused is not sent again unchanged.
-    pub version: Box<str>,
-    pub again: Again,
-}
-
-/// A person's consent, as the claim carries it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Approval {
-    None,
-    Given(Timestamp),
-}
-
-/// Whether the volume is still ill.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Again {
-    StillIll,
-    Well,
-    NotSeen(Box<str>),
-    /// Nobody reported it ill; the driver will check it.
-    NotAsked,
-}
-
-/// What follows from an exam.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// Act now, then hand the outcome to [`Triage::done`].
-    Act,
-    /// It is well by now. Nothing to do.
-    Well,
-    /// Nothing is done. `tell` says whether that is news.
-    Skip { refusal: Refusal, tell: bool },
-}
-
 /// All cases, and the memory of what was tried.
 #[derive(Debug)]
 pub struct Triage {
@@ -137,6 +59,25 @@ pub struct Triage {
     /// Drivers that said UNIMPLEMENTED, each with its node.
     barred: BTreeSet<(Arc<str>, Arc<str>)>,
     tickets: u64,
+}
+
+/// One guard.
+type Check<W> = fn(&Guarded<'_, W>) -> Option<Refusal>;
+
+/// What a guard looks at.
+struct Guarded<'a, W> {
+    triage: &'a Triage,
+    now: Timestamp,
+    place: &'a Place,
+    case: &'a Case,
+    world: &'a W,
+    holding: bool,
+}
+
+impl<W> Guarded<'_, W> {
+    fn driver_there(&self) -> (Arc<str>, Arc<str>) {
+        (self.place.driver.clone(), self.place.node.clone())
+    }
 }
 
 impl Triage {
@@ -163,6 +104,25 @@ impl Triage {
         let steady = self.policy.steady;
         let Some(case) = self.case(now, place) else { return false };
         case.complain(now, Complaint { reason, since, seen: now }, steady);
+        true
+    }
+
+    /// What an earlier process knew of a place, which nothing is known of yet in this one.
+    pub fn restore(
+        &mut self,
+        now: Timestamp,
+        place: &Place,
+        memory: &Memory,
+        ill: Option<(Reason, Timestamp)>,
+    ) -> bool {
+        if ill.as_ref().is_some_and(|(reason, _)| !reason.remedy().is_automatic()) {
+            return false;
+        }
+        let Some(case) = self.case(now, place) else { return false };
+        let mut restored = Case::restored(now, memory);
+        restored.ill = ill.map(|(reason, since)| Complaint { reason, since, seen: now });
+        (restored.check, restored.person, restored.in_flight) = (case.check, case.person, case.in_flight);
+        *case = restored;
         true
     }
 
@@ -292,43 +252,6 @@ impl Triage {
         }
     }
 
-    /// Why nothing would be done about a volume right now, were a person to ask; `Ok` if it would be mended.
-    pub fn preview(
-        &self,
-        now: Timestamp,
-        place: &Place,
-        exam: &Exam,
-        world: &impl World,
-    ) -> Result<(), Refusal> {
-        let mut case = self.cases.get(place).cloned().unwrap_or_default();
-        let in_flight = case.in_flight;
-        case.person();
-        if in_flight {
-            return Err(Refusal::InFlight);
-        }
-        let refusal = self.guard(now, place, &case, world, false);
-        if let Some(refusal) = refusal.or_else(|| self.flights.objection(place, &self.policy)) {
-            return Err(refusal);
-        }
-        self.ruled(now, &case, exam, true)
-    }
-
-    /// Why a person's wish for this place will not come true by waiting. `None` while it may, or is under way.
-    pub fn hopeless(&self, now: Timestamp, place: &Place, world: &impl World) -> Option<Refusal> {
-        let case = self.cases.get(place).filter(|case| case.person && !case.in_flight)?;
-        match self.guard(now, place, case, world, false)? {
-            Refusal::Pause { .. } | Refusal::Debounce { .. } => None,
-            refusal => Some(refusal),
-        }
-    }
-
-    /// A person's wish is withdrawn, because it cannot come true.
-    pub fn withdraw_person(&mut self, place: &Place) {
-        if let Some(case) = self.cases.get_mut(place).filter(|case| !case.in_flight) {
-            case.person = false;
-        }
-    }
-
     /// Whether anything is remembered about a place.
     pub fn knows(&self, place: &Place) -> bool {
         self.cases.contains_key(place)
@@ -343,6 +266,11 @@ impl Triage {
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let waiting = self.cases.values().filter(|case| case.is_wanted() && !case.in_flight);
         waiting.filter_map(|case| case.due(&self.policy)).filter(|due| *due > now).min()
+    }
+
+    /// Until when a place is left alone.
+    pub fn not_before(&self, place: &Place) -> Option<Timestamp> {
+        self.cases.get(place)?.not_before
     }
 
     /// How many are under way.
@@ -408,24 +336,31 @@ impl Triage {
         world: &impl World,
         holding: bool,
     ) -> Option<Refusal> {
-        let Place { driver, handle: _, node } = place;
-        if self.barred.contains(&(driver.clone(), node.clone())) {
-            return Some(Refusal::NotImplemented);
-        }
-        if let Some(refusal) = case.objection(&self.policy) {
-            return Some(refusal);
-        }
-        if !holding && let Some(refusal) = case.waits(now, &self.policy) {
-            return Some(refusal);
-        }
-        match world.node(node) {
-            NodeState::Up => {}
-            state => return Some(Refusal::Node(state)),
-        }
-        if !world.has_relay(driver, node) {
-            return Some(Refusal::NoRelay);
-        }
-        self.brakes.against(driver).map(Brake::refusal)
+        self.guards(now, place, case, world, holding).next()
+    }
+
+    /// All guards that object, each asked only when it is its turn.
+    fn guards<'a, W: World>(
+        &'a self,
+        now: Timestamp,
+        place: &'a Place,
+        case: &'a Case,
+        world: &'a W,
+        holding: bool,
+    ) -> impl Iterator<Item = Refusal> + 'a {
+        let checks: [Check<W>; 6] = [
+            |at| at.triage.barred.contains(&at.driver_there()).then_some(Refusal::NotImplemented),
+            |at| at.case.objection(&at.triage.policy),
+            |at| if at.holding { None } else { at.case.waits(at.now, &at.triage.policy) },
+            |at| match at.world.node(&at.place.node) {
+                NodeState::Up => None,
+                state => Some(Refusal::Node(state)),
+            },
+            |at| (!at.world.has_relay(&at.place.driver, &at.place.node)).then_some(Refusal::NoRelay),
+            |at| at.triage.brakes.against(&at.place.driver).map(Brake::refusal),
+        ];
+        let at = Guarded { triage: self, now, place, case, world, holding };
+        checks.into_iter().filter_map(move |check| check(&at))
     }
 
     /// `Ok(true)` to act, `Ok(false)` if it is well.
@@ -487,7 +422,9 @@ impl Triage {
     fn is_approved(&self, now: Timestamp, case: &Case, approval: Approval) -> bool {
         let Approval::Given(at) = approval else { return false };
         let age = now.duration_since(at);
-        case.since().is_some_and(|since| at >= since)
+        // Nobody can have agreed to a mere check.
+        case.ill.is_some()
+            && case.since().is_some_and(|since| at >= since)
             && age <= self.policy.approval
             && age >= -self.policy.debounce.max(case::CLOCKS)
     }

@@ -28,3 +28,7 @@ pub(super) fn optional_status(_: &mut SchemaGenerator) -> Schema {
 pub(super) fn count(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "integer", "format": "int64", "minimum": 0, "maximum": u32::MAX })
 }
+
+pub(super) fn version(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "integer", "format": "int64", "minimum": 0 })
+}

@@ -149,10 +149,25 @@ pub struct VantageHealth {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_time")]
     pub expires: Option<Time>,
+    /// What it was made of when it was last written. Only what comes from a node's report has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed: Option<Observed>,
     /// What is wrong; empty where nothing is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::CONDITIONS), extend("x-kubernetes-list-type" = "atomic"))]
     pub health_conditions: Vec<HealthCondition>,
+}
+
+/// How new the nodes' reports were that the hub had seen when it wrote something. A hub that has seen less, as can be for
+/// a moment when two run, leaves that alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Observed {
+    /// The newest resourceVersion of them.
+    #[schemars(schema_with = "schema::version")]
+    pub version: u64,
+    #[schemars(schema_with = "schema::time")]
+    pub time: Time,
 }
 
 /// A headline that stood for a while.
@@ -202,6 +217,48 @@ pub struct Heal {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = limit::MESSAGE))]
     pub message: String,
+    /// How it went or what stood in the way, as one word for machines.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub code: String,
+    /// Which try it was since the volume was last well for long; 0 for what was no try.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "schema::count")]
+    pub attempt: u32,
+    /// It is not tried again before this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_time")]
+    pub not_before: Option<Time>,
+}
+
+/// What the driver's controller says. Its sidecar writes this where the API server does not keep it in the claim, and
+/// nobody else does; the hub makes the vantage `controller` of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ControllerReport {
+    /// Whose controller. It is believed only about volumes of this driver.
+    #[schemars(length(min = 1, max = limit::NAME))]
+    pub driver: String,
+    /// The Lease that the sidecar renews while it lives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<LeaseName>,
+    /// What is wrong; empty after a recovery.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limit::CONDITIONS), extend("x-kubernetes-list-type" = "atomic"))]
+    pub health_conditions: Vec<HealthCondition>,
+    /// Since when it says so.
+    #[schemars(schema_with = "schema::time")]
+    pub since: Time,
+}
+
+/// A Lease.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LeaseName {
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: String,
+    #[schemars(length(min = 1, max = limit::NAME))]
+    pub name: String,
 }
 
 /// A condition as tools wait for it: `kubectl wait --for=condition=Healthy`.
@@ -227,12 +284,15 @@ pub struct Condition {
 pub struct VolumeHealthStatus {
     #[serde(default)]
     pub headline: Headline,
+    /// The PersistentVolume that the claim is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::NAME))]
     pub persistent_volume_name: Option<String>,
+    /// The CSI driver that serves it, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::NAME))]
     pub driver: Option<String>,
+    /// What that driver calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::HANDLE))]
     pub volume_handle: Option<String>,
@@ -243,6 +303,9 @@ pub struct VolumeHealthStatus {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub vantages: Vec<VantageHealth>,
+    /// What the driver's controller says, where the API server does not keep it in the claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller_report: Option<ControllerReport>,
     /// Vantages that found no room; none of them sees anything worse than those shown.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "schema::count")]
@@ -255,6 +318,7 @@ pub struct VolumeHealthStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::HEALS), extend("x-kubernetes-list-type" = "atomic"))]
     pub heals: Vec<Heal>,
+    /// `Healthy`, for tools that wait for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

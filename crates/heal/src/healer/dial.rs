@@ -1,6 +1,8 @@
 //! The way to a relay: TLS to somebody who proves to be one, then a token, which nobody else gets to see.
 
-use std::collections::HashMap;
+mod blind;
+
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -49,6 +51,24 @@ pub struct Trust {
     pub server_name: Option<String>,
     /// This process's token for relays, as a file, read again for every call. It must be made for their audience.
     pub token: PathBuf,
+    /// Relays that are asked the way of csi-addons.
+    pub unverified: Option<Unverified>,
+}
+
+/// Relays of whom no proof is asked, because they live beside a manager of csi-addons: whoever answers is believed. They
+/// get another token than all others, since whoever answers may keep it.
+#[derive(Debug, Clone)]
+pub struct Unverified {
+    /// The drivers whose relays these are, by name.
+    pub drivers: BTreeSet<String>,
+    /// A token that the API server takes, as a file, read again for every call.
+    pub token: PathBuf,
+}
+
+impl Trust {
+    fn of_csi_addons(&self, relay: &Relayed) -> Option<&Unverified> {
+        self.unverified.as_ref().filter(|unverified| unverified.drivers.contains(&*relay.driver))
+    }
 }
 
 /// Why a relay cannot be asked.
@@ -109,8 +129,9 @@ impl Dialer {
         let channel = self.channel(relay).await.map_err(|error| peer(chain(&error)))?;
         let asked = async {
             let mut client = IdentityClient::new(channel).max_decoding_message_size(LARGEST);
-            let name = client.get_identity(self.call(GetIdentityRequest {}, SHORT)?).await?.into_inner().name;
-            let can = client.get_capabilities(self.call(GetCapabilitiesRequest {}, SHORT)?).await?;
+            let name =
+                client.get_identity(self.call(relay, GetIdentityRequest {}, SHORT)?).await?.into_inner().name;
+            let can = client.get_capabilities(self.call(relay, GetCapabilitiesRequest {}, SHORT)?).await?;
             Ok::<_, Status>((name, can.into_inner().capabilities))
         };
         let (name, capabilities) = match timeout(SHORT * 2, asked).await {
@@ -163,14 +184,17 @@ impl Dialer {
     }
 
     async fn dial(&self, relay: &Relayed) -> Result<TlsStream<TcpStream>, DialError> {
-        let Trust { authority, server_name, token: _ } = &*self.trust;
+        let Trust { authority, server_name, token: _, unverified: _ } = &*self.trust;
         let address = relay.address;
         let name = match server_name {
             Some(name) => name.clone(),
             None => format!("volmedic-relay.{}.svc", relay.namespace),
         };
         let host = ServerName::try_from(name.clone()).map_err(|_| DialError::Name { name })?;
-        let config = config(authority)?;
+        let config = match self.trust.of_csi_addons(relay) {
+            Some(_) => blind::config().map_err(|why| DialError::Tls { address, why })?,
+            None => config(authority)?,
+        };
         let connect = async {
             let stream =
                 TcpStream::connect(address).await.map_err(|source| DialError::Connect { address, source })?;
@@ -183,8 +207,9 @@ impl Dialer {
     }
 
     /// With the token as it is now.
-    fn call<T>(&self, message: T, deadline: Duration) -> Result<Request<T>, Status> {
-        let token = token(&self.trust.token).map_err(|error| Status::unauthenticated(error.to_string()))?;
+    fn call<T>(&self, relay: &Relayed, message: T, deadline: Duration) -> Result<Request<T>, Status> {
+        let file = self.trust.of_csi_addons(relay).map_or(&self.trust.token, |unverified| &unverified.token);
+        let token = token(file).map_err(|error| Status::unauthenticated(error.to_string()))?;
         let mut request = Request::new(message);
         request.set_timeout(deadline);
         request.metadata_mut().insert("authorization", token);
@@ -212,7 +237,7 @@ impl Dialer {
             Ok(channel) => channel,
             Err(error) => return Outcome::NotReached { why: chain(&error) },
         };
-        let request = match self.call(message, deadline) {
+        let request = match self.call(relay, message, deadline) {
             Ok(request) => request,
             Err(status) => return Outcome::NotReached { why: status.message().to_owned() },
         };

@@ -68,7 +68,14 @@ pub trait Nodes: Send + Sync + 'static {
     fn state(&self, node: &str) -> NodeState;
 }
 
-/// Where news go. Must not wait.
+/// Where news go.
 pub trait Teller: Send + Sync + 'static {
+    /// Must not wait.
     fn tell(&self, record: &Record);
+    /// Writes down that a try begins. The driver is asked only after that, so that a healer which is killed meanwhile
+    /// is not followed by one that knows of nothing. An error is a sentence, and then nobody is asked.
+    fn begin(&self, record: &Record) -> impl Future<Output = Result<(), String>> + Send {
+        let _ = record;
+        async { Ok(()) }
+    }
 }

@@ -27,6 +27,8 @@ pub enum News {
     /// It is not, or the driver did not say so, or was not even asked.
     Failed {
         message: String,
+        /// The outcome's label.
+        code: &'static str,
         after: After,
         took: Duration,
         asked: bool,
@@ -55,6 +57,13 @@ impl News {
     }
 }
 
+/// One try, told apart from all others of the same place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    pub nth: u32,
+    pub began: Timestamp,
+}
+
 /// News, and whom they concern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
@@ -67,6 +76,10 @@ pub struct Record {
     /// What was reported about the volume, since when. The same for all news of one episode, also after a restart.
     pub complaint: Option<(Reason, Timestamp)>,
     pub by_person: bool,
+    /// The try that it is about; `None` for what was none.
+    pub attempt: Option<Attempt>,
+    /// It is not tried again before this time.
+    pub not_before: Option<Timestamp>,
     pub news: News,
 }
 
@@ -90,7 +103,7 @@ impl Record {
 
     /// One line in the log for each.
     pub(crate) fn log(&self) {
-        let Self { at: _, place, pv, about: _, complaint, by_person, news } = self;
+        let Self { at: _, place, pv, about: _, complaint, by_person, attempt: _, not_before: _, news } = self;
         let (driver, handle, node) = match place {
             Some(Place { driver, handle, node }) => (Some(&**driver), Some(&**handle), Some(&**node)),
             None => (None, None, None),
@@ -137,7 +150,7 @@ impl fmt::Display for Record {
                 )?;
                 said(f, message)
             }
-            News::Failed { message, after, took, asked: _ } => {
+            News::Failed { message, code: _, after, took, asked: _ } => {
                 f.write_str("Healing of ")?;
                 place(f)?;
                 write!(f, " failed after {:.1} s", took.as_secs_f64())?;

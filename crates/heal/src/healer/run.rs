@@ -6,23 +6,25 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::task::{Id, JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::task::{Id, JoinSet};
+use tokio::time::{Instant, sleep_until};
 use volmedic_api::ObjectRef;
 
 use super::cluster::Details;
 use super::metrics::Metrics;
 use super::ports::{Cluster, Eyes, Found, Nodes, Surgeon, Teller};
-use super::record::{News, Record};
+use super::record::{Attempt, News};
 use super::registry::RelayNews;
 use super::trust::Relayed;
 use super::{Options, Trigger};
-use crate::mode::Mode;
 use crate::place::Place;
-use crate::refusal::{NodeState, Refusal};
+use crate::refusal::NodeState;
 use crate::table::Outcome;
-use crate::triage::{Again, Step, Ticket, Told, Triage, Verdict, World};
+use crate::triage::{Again, Step, Ticket, Triage, World};
 
+mod acting;
+mod asked;
+mod telling;
 #[cfg(test)]
 mod tests;
 mod wishes;
@@ -128,6 +130,7 @@ enum Done {
     Healed {
         ticket: Ticket,
         about: Vec<ObjectRef>,
+        attempt: Option<Attempt>,
         outcome: Outcome,
         took: Duration,
     },
@@ -215,7 +218,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
         }
         for (place, refusal) in stuck {
             self.triage.withdraw_person(&place);
-            self.wishes.answer(&place, &Answer::Refused(refusal.to_string()));
+            self.wishes.answer(&place, &Answer::Refused(vec![refusal.to_string()]));
         }
         self.wishes.expire();
         if self.pvs.len() > 2 * self.triage.known() + 1024 {
@@ -273,6 +276,11 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
                     self.pvs.insert(place, pv);
                 }
             }
+            Trigger::Remembered { place, pv, memory, ill } => {
+                if self.triage.restore(now, &place, &memory, ill) {
+                    self.pvs.insert(place, pv);
+                }
+            }
             Trigger::Cleared { place } => self.triage.cleared(now, &place),
             Trigger::Gone { place } => {
                 self.triage.forget(&place);
@@ -301,154 +309,16 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
         });
     }
 
-    /// Looks once more, with the ticket in hand.
-    fn examine(&mut self, ticket: Ticket) {
-        let (cluster, eyes) = (self.cluster.clone(), self.eyes.clone());
-        let pv = self.pvs.get(&ticket.place).cloned().unwrap_or_default();
-        let held = ticket.clone();
-        let task = self.tasks.spawn(async move {
-            let look = async {
-                let details = cluster.details(&ticket.place, &pv).await?;
-                let about = match &details.claim {
-                    Some(claim) if ticket.ask_again || ticket.by_person => {
-                        audience(&*cluster, &ticket.place, claim).await
-                    }
-                    Some(claim) => vec![claim.clone()],
-                    None => Vec::new(),
-                };
-                // Last, so that it is as fresh as can be.
-                let again = if ticket.ask_again { eyes.again(&ticket.place).await } else { Again::NotAsked };
-                Ok((details, about, again))
-            };
-            let seen = timeout(LOOK, look).await.unwrap_or_else(|_| Err("looking took too long".to_owned()));
-            Done::Examined { ticket, seen }
-        });
-        self.tickets.insert(task.id(), held);
-    }
-
     fn done(&mut self, done: Done) {
         match done {
             Done::Examined { ticket, seen } => self.examined(ticket, seen),
-            Done::Healed { ticket, about, outcome, took } => self.healed(&ticket, about, outcome, took),
+            Done::Healed { ticket, about, attempt, outcome, took } => {
+                self.healed(&ticket, about, attempt, outcome, took);
+            }
             Done::Surveyed { wanted, found } => self.surveyed(wanted, found),
             Done::Located { found, dry_run, answer } => self.located(found, dry_run, answer),
-            Done::Previewed { wish, place, details } => {
-                let view = View { eyes: &*self.eyes, nodes: &self.nodes, relays: &self.relays };
-                let answer = match details {
-                    Ok(details) => {
-                        let exam = details.exam(&self.options.rules, Again::NotAsked);
-                        match self.triage.preview(self.clock.now(), &place, &exam, &view) {
-                            Ok(()) => Answer::WouldMend,
-                            Err(refusal) => Answer::Refused(refusal.to_string()),
-                        }
-                    }
-                    Err(why) => Answer::Failed(why),
-                };
-                self.wishes.answer_one(wish, &place, answer);
-            }
+            Done::Previewed { wish, place, details } => self.previewed(wish, &place, details),
             Done::Told => {}
-        }
-    }
-
-    fn examined(&mut self, ticket: Ticket, seen: Result<(Details, Vec<ObjectRef>, Again), String>) {
-        let now = self.clock.now();
-        let (details, about, again) = match seen {
-            Ok(seen) => seen,
-            Err(why) => {
-                tracing::warn!("{} is not acted on: {why}", ticket.place);
-                self.metrics.skip(&ticket.place.driver, "not_seen");
-                self.triage.abandon(now, &ticket);
-                return;
-            }
-        };
-        if !self.eyes.may_act() {
-            self.metrics.skip(&ticket.place.driver, Refusal::NotLeading.label());
-            self.triage.abandon(now, &ticket);
-            return;
-        }
-        let view = View { eyes: &*self.eyes, nodes: &self.nodes, relays: &self.relays };
-        let exam = details.exam(&self.options.rules, again);
-        match self.triage.examined(now, &ticket, &exam, &view) {
-            Verdict::Act => self.act(ticket, about),
-            Verdict::Well => tracing::info!("{} is well again by itself", ticket.place),
-            Verdict::Skip { refusal, tell } => {
-                self.metrics.skip(&ticket.place.driver, refusal.label());
-                if ticket.by_person {
-                    self.wishes.answer(&ticket.place, &Answer::Refused(refusal.to_string()));
-                }
-                let skipped = News::Skipped(refusal);
-                if tell {
-                    self.tell(&ticket, about, skipped);
-                }
-            }
-        }
-    }
-
-    fn act(&mut self, ticket: Ticket, about: Vec<ObjectRef>) {
-        let key = (ticket.place.driver.clone(), ticket.place.node.clone());
-        let (Some(relay), Some(pv)) = (self.relays.get(&key).cloned(), self.pvs.get(&ticket.place).cloned())
-        else {
-            self.triage.abandon(self.clock.now(), &ticket);
-            return;
-        };
-        self.tell(&ticket, about.clone(), News::Started { nth: ticket.nth });
-        let (surgeon, cluster) = (self.surgeon.clone(), self.cluster.clone());
-        let deadline = self.options.deadline;
-        let held = ticket.clone();
-        let task = self.tasks.spawn(async move {
-            let began = Instant::now();
-            let outcome = surgeon.heal(&relay, &pv, &ticket, deadline).await;
-            let took = began.elapsed();
-            let about = match &about[..] {
-                // Merely checked, and something is wrong: now the pods matter.
-                [claim] if !outcome.is_well() => audience(&*cluster, &ticket.place, claim).await,
-                _ => about,
-            };
-            Done::Healed { ticket, about, outcome, took }
-        });
-        self.tickets.insert(task.id(), held);
-    }
-
-    /// A task cannot be cancelled, so it panicked: a mistake of ours, which must not keep a volume from ever being
-    /// mended. What became of it nobody knows.
-    fn broken(&mut self, error: &JoinError) {
-        tracing::error!(%error, "a part of the healer ended in a panic");
-        if let Some(ticket) = self.tickets.remove(&error.id()) {
-            let why = "the healer failed in the middle of it".to_owned();
-            self.healed(&ticket, Vec::new(), Outcome::Lost { why }, Duration::ZERO);
-        } else {
-            self.surveying = false;
-        }
-    }
-
-    fn healed(&mut self, ticket: &Ticket, about: Vec<ObjectRef>, outcome: Outcome, took: Duration) {
-        let after = self.triage.done(self.clock.now(), ticket, &outcome);
-        self.metrics.healed(&ticket.place.driver, outcome.label(), took);
-        let (message, asked) = match &outcome {
-            Outcome::Well { message } => (message.clone(), true),
-            Outcome::StillIll { message } => (format!("still ill: {message}"), true),
-            Outcome::Failed { kind, message, secret: _ } => {
-                (format!("{}: {message}", kind.code_name()), true)
-            }
-            Outcome::SecretUnchanged => {
-                let why = "the driver was not asked: the secret that it did not accept has not changed";
-                (why.to_owned(), false)
-            }
-            Outcome::NotReached { why } => (format!("the driver was not asked: {why}"), false),
-            Outcome::Lost { why } => (format!("nobody knows what became of it: {why}"), true),
-        };
-        let answer = match outcome {
-            Outcome::Well { message } => Answer::Mended(message),
-            Outcome::StillIll { message } => Answer::StillIll(message),
-            _ => Answer::Failed(message.clone()),
-        };
-        let news = match answer {
-            Answer::Mended(_) => News::Succeeded { message, took },
-            _ => News::Failed { message, after, took, asked },
-        };
-        self.tell(ticket, about, news);
-        if ticket.by_person {
-            self.wishes.answer(&ticket.place, &answer);
         }
     }
 
@@ -479,92 +349,4 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             self.survey_at = Some(Instant::now() + self.options.gather);
         }
     }
-
-    fn located(
-        &mut self,
-        found: Result<Vec<Found>, String>,
-        dry_run: bool,
-        answer: oneshot::Sender<Vec<(Place, Answer)>>,
-    ) {
-        let found = match found {
-            Ok(found) => found,
-            Err(why) => {
-                let nowhere = Place::new("", "", "");
-                // Who asked may have gone.
-                let _ = answer.send(vec![(nowhere, Answer::Failed(why))]);
-                return;
-            }
-        };
-        let places = found.iter().map(|found| found.place.clone());
-        let wish = self.wishes.add(places, answer, self.options.deadline + LOOK);
-        for Found { place, pv } in found {
-            if dry_run {
-                let cluster = self.cluster.clone();
-                self.tasks.spawn(async move {
-                    let details = cluster.details(&place, &pv).await;
-                    Done::Previewed { wish, place, details }
-                });
-            } else if self.triage.person(self.clock.now(), &place) {
-                self.pvs.insert(place, pv);
-            } else {
-                self.wishes.answer(&place, &Answer::Refused(Refusal::Crowded.to_string()));
-            }
-        }
-    }
-
-    /// Told without a ticket: whom it concerns has to be found out first, and whether they want to hear it.
-    fn skip(&mut self, told: Told) {
-        let Told { place, refusal, complaint } = told;
-        self.metrics.skip(&place.driver, refusal.label());
-        let (cluster, teller, rules) =
-            (self.cluster.clone(), self.teller.clone(), self.options.rules.clone());
-        let (pv, at) = (self.pvs.get(&place).cloned().unwrap_or_default(), self.clock.now());
-        let telling = self.telling.clone();
-        self.tasks.spawn(async move {
-            let _turn = telling.acquire().await;
-            let mut about = Vec::new();
-            if let Ok(details) = cluster.details(&place, &pv).await {
-                if details.ruling(&rules).mode == Mode::Off || details.filtered.is_some() {
-                    return Done::Told;
-                }
-                if let Some(claim) = &details.claim {
-                    about = audience(&*cluster, &place, claim).await;
-                }
-            }
-            let news = News::Skipped(refusal);
-            let record = Record { at, place: Some(place), pv, about, complaint, by_person: false, news };
-            record.log();
-            teller.tell(&record);
-            Done::Told
-        });
-    }
-
-    fn tell(&self, ticket: &Ticket, about: Vec<ObjectRef>, news: News) {
-        let record = Record {
-            at: self.clock.now(),
-            place: Some(ticket.place.clone()),
-            pv: self.pvs.get(&ticket.place).cloned().unwrap_or_default(),
-            about,
-            complaint: ticket.complaint.clone(),
-            by_person: ticket.by_person,
-            news,
-        };
-        record.log();
-        self.teller.tell(&record);
-    }
-
-    fn tell_all(&self, news: News) {
-        let at = self.clock.now();
-        let (pv, about) = (Box::default(), Vec::new());
-        let record = Record { at, place: None, pv, about, complaint: None, by_person: false, news };
-        record.log();
-        self.teller.tell(&record);
-    }
-}
-
-/// The claim, and the pods that use it on the node.
-async fn audience(cluster: &impl Cluster, place: &Place, claim: &ObjectRef) -> Vec<ObjectRef> {
-    let mut about = vec![claim.clone()];
-    about.extend(cluster.users(&place.node, claim).await);
-    about
 }

@@ -42,10 +42,18 @@ pub(super) async fn in_use_on(
             used.entry(pv).or_default().insert(spec.node_name);
         }
     }
+    let mut nodes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (driver, node) in &wanted {
+        nodes.entry(driver).or_default().insert(node);
+    }
+    let mut by_their_pods = BTreeSet::new();
+    for (driver, nodes) in nodes {
         if !attaches(cluster, driver).await? {
-            by_pods(cluster, node, &mut used).await?;
+            by_their_pods.extend(nodes);
         }
+    }
+    for node in by_their_pods {
+        by_pods(cluster, node, &mut used).await?;
     }
     let volumes = read(cluster, &used).await?;
     let mut found = Vec::new();

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 type Described = (&'static str, &'static str, &'static [&'static str], &'static str);
@@ -18,8 +19,15 @@ const HEALS: Described = (
     "Heals that the relay handed to the driver, by the driver's answer: well, still_ill or a gRPC status",
 );
 
+const UNDER_WAY: Described = (
+    "volmedic_relay_heals_under_way",
+    "gauge",
+    &[],
+    "Heals that the relay has handed to the driver and that were not answered yet",
+);
+
 /// All metrics of the relay, for the documentation.
-pub const METRICS: &[Described] = &[REFUSED, HEALS];
+pub const METRICS: &[Described] = &[REFUSED, HEALS, UNDER_WAY];
 
 /// Why a caller was not let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,6 +61,7 @@ impl Refused {
 pub struct Metrics {
     refused: Family<Why, Counter<u64, AtomicU64>>,
     heals: Family<Ended, Counter<u64, AtomicU64>>,
+    under_way: Gauge,
 }
 
 impl Metrics {
@@ -60,6 +69,7 @@ impl Metrics {
         // The encoder adds `_total` to a counter's name.
         registry.register(REFUSED.0.trim_end_matches("_total"), REFUSED.3, self.refused.clone());
         registry.register(HEALS.0.trim_end_matches("_total"), HEALS.3, self.heals.clone());
+        registry.register(UNDER_WAY.0, UNDER_WAY.3, self.under_way.clone());
     }
 
     pub fn refused(&self, why: Refused) -> u64 {
@@ -70,8 +80,23 @@ impl Metrics {
         self.refused.get_or_create(&Why { why: why.label() }).inc();
     }
 
+    /// Counts one more heal for as long as the answer is kept.
+    pub(super) fn heals(&self) -> UnderWay {
+        self.under_way.inc();
+        UnderWay(self.under_way.clone())
+    }
+
     pub(super) fn healed(&self, result: &'static str) {
         self.heals.get_or_create(&Ended { result }).inc();
+    }
+}
+
+/// A heal that the driver was asked for.
+pub(super) struct UnderWay(Gauge);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

@@ -28,6 +28,9 @@ use super::{API, Options};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+/// Between two looks for a kind that is not installed.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
+const LONGEST_LOOK: Duration = Duration::from_mins(5);
 /// How long a registration that somebody keeps deleting stays away at most.
 const LONGEST_QUARREL: Duration = Duration::from_mins(5);
 
@@ -38,6 +41,10 @@ pub enum RegisterError {
     Api { what: String, source: kube::Error },
     #[error("{what} brought no answer from the API server in time")]
     Silent { what: String },
+    #[error(
+        "the API server does not know the resource CSIAddonsNode; install its definition, which comes with csi-addons"
+    )]
+    NotInstalled,
     #[error("the CSIAddonsNode {name} is being deleted; it is written again when it is gone")]
     Going { name: String },
     #[error("the CSIAddonsNode {name} belongs to somebody else ({whose}); this relay leaves it alone")]
@@ -104,6 +111,7 @@ impl Registrar {
     pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
         let mut state = self.driver.watch();
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut rarely = Backoff::new(FIRST_LOOK, LONGEST_LOOK);
         let mut again = Backoff::new(FIRST_PAUSE, LONGEST_QUARREL);
         let mut written = Instant::now();
         let mut done = None;
@@ -122,6 +130,7 @@ impl Registrar {
                 match self.fulfil(&wish, since).await {
                     Ok(()) => {
                         backoff.succeeded();
+                        rarely.succeeded();
                         told.clear();
                         written = Instant::now();
                         done = Some(wish);
@@ -132,7 +141,11 @@ impl Registrar {
                             tracing::warn!("the relay is not registered: {text}");
                             told = text;
                         }
-                        failed = Some(backoff.failed());
+                        let pauses = match error {
+                            RegisterError::NotInstalled => &mut rarely,
+                            _ => &mut backoff,
+                        };
+                        failed = Some(pauses.failed());
                     }
                 }
             }
@@ -192,11 +205,11 @@ impl Registrar {
         };
         let objects = self.objects();
         let getting = format!("reading the CSIAddonsNode {name}");
-        match ask(getting, objects.get_opt(&name)).await? {
+        match ask(getting, objects.get_opt(&name)).await.map_err(installed)? {
             None => {
                 let object = CsiAddonsNode::new(&name, &self.namespace, who.owner, annotations, spec);
                 let making = format!("making the CSIAddonsNode {name}");
-                ask(making, objects.create(&PostParams::default(), &object)).await?;
+                ask(making, objects.create(&PostParams::default(), &object)).await.map_err(installed)?;
             }
             Some(found) => self.renew(&objects, found, who, annotations, spec).await?,
         }
@@ -336,6 +349,16 @@ fn reference<K: Resource<DynamicType = ()>>(name: &str, uid: &str) -> OwnerRefer
         name: name.to_owned(),
         uid: uid.to_owned(),
         ..OwnerReference::default()
+    }
+}
+
+/// The pod is there, and so is its namespace: what is not to be found is the kind.
+fn installed(error: RegisterError) -> RegisterError {
+    match error {
+        RegisterError::Api { source: kube::Error::Api(status), .. } if status.code == 404 => {
+            RegisterError::NotInstalled
+        }
+        other => other,
     }
 }
 

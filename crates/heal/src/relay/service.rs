@@ -172,6 +172,7 @@ impl Mender {
         }
         let until = Instant::now() + self.deadline;
         let mut worst: Option<Healed> = None;
+        let _under_way = self.metrics.heals();
         // One after the other: a driver takes one call for a volume at a time.
         for target in targets {
             heal.volume_path = target;

@@ -5,15 +5,13 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use volmedic_health::Reason;
 
+use crate::memory::{Last, Memory};
 use crate::policy::Policy;
-use crate::refusal::Refusal;
+use crate::refusal::{LASTING, Refusal};
 use crate::table::{After, Outcome};
 
 /// Two clocks of one cluster differ by no more than this.
 pub(super) const CLOCKS: SignedDuration = SignedDuration::from_mins(1);
-/// Told once until the volume was well for long, not once per episode: a volume that falls ill every minute would
-/// otherwise be given up every minute.
-const LASTING: [&str; 4] = ["gave_up", "needs_person", "needs_change", "not_implemented"];
 
 #[derive(Debug, Clone)]
 pub(super) struct Complaint {
@@ -58,6 +56,25 @@ pub(super) struct Case {
 impl Case {
     pub(super) fn opened(now: Timestamp) -> Self {
         Self { opened: Some(now), ..Self::default() }
+    }
+
+    /// As an earlier process left it.
+    pub(super) fn restored(now: Timestamp, memory: &Memory) -> Self {
+        let Memory { tries, last, at, not_before, ill, told } = memory;
+        let hold = match last {
+            Last::Unexplained { code } => Some(Hold::Person { why: code.clone() }),
+            Last::None | Last::Mended | Last::Failed => None,
+        };
+        Self {
+            tries: *tries,
+            not_before: *not_before,
+            mended: *last == Last::Mended,
+            hold,
+            // Who is ill has been so since the last try, as far as anybody knows.
+            well_since: (!ill).then_some(*at),
+            told: told.clone(),
+            ..Self::opened(now)
+        }
     }
 
     pub(super) fn is_wanted(&self) -> bool {

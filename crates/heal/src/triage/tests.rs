@@ -1,6 +1,8 @@
 //! Each guard alone, and what holds for every history.
 
+mod answers;
 mod histories;
+mod restored;
 
 use jiff::SignedDuration;
 use volmedic_csi::Kind;
@@ -408,168 +410,6 @@ fn the_brake_can_come_during_the_exam() {
 
 /// Seconds after the complaint at which each row of the error table is tried again, all else unchanged.
 #[test]
-fn the_error_table_in_time() {
-    let exponential = vec![10, 40, 100, 220, 460];
-    for (outcome, expected) in [
-        (failed(Kind::InvalidArgument), vec![10]),
-        (failed(Kind::NotFound), exponential.clone()),
-        (failed(Kind::Aborted), vec![10, 70, 190, 430, 910]),
-        (failed(Kind::Unimplemented), vec![10]),
-        (failed(Kind::Unauthenticated), exponential.clone()),
-        (failed(Kind::Unknown), vec![10]),
-        (failed(Kind::Internal), exponential.clone()),
-        (failed(Kind::Unavailable), exponential.clone()),
-        (failed(Kind::Deadline), vec![10, 70, 190, 430, 910]),
-        (Outcome::StillIll { message: "no".into() }, exponential),
-    ] {
-        let mut desk = Desk::new();
-        desk.ill(&place("v"));
-        assert_eq!(desk.tries(&outcome), expected, "{outcome:?}");
-    }
-}
-
-#[test]
-fn who_could_not_be_reached_was_not_tried_and_is_asked_ever_more_rarely() {
-    let mut desk = Desk::new();
-    desk.ill(&place("v"));
-    let tries = desk.tries(&Outcome::NotReached { why: "no route".into() });
-    assert_eq!(&tries[..5], [10, 40, 100, 220, 460]);
-    assert!(tries.len() > 20, "never given up: {tries:?}");
-    assert!(tries.windows(2).all(|pair| pair[1] - pair[0] <= 3600));
-}
-
-#[test]
-fn unimplemented_is_never_asked_again_of_any_volume_until_the_driver_changed() {
-    let mut desk = Desk::new();
-    for place in [on("n1", "a"), on("n1", "b"), on("n2", "c")] {
-        desk.ill(&place);
-    }
-    desk.wait(10);
-    let tickets: Vec<_> = desk
-        .steps()
-        .into_iter()
-        .filter_map(|step| match step {
-            Step::Examine(ticket) => Some(ticket),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(desk.examine(&tickets[0]), Verdict::Act);
-    desk.triage.done(desk.now, &tickets[0], &failed(Kind::Unimplemented));
-    let second = desk.examine(&tickets[1]);
-    assert!(matches!(second, Verdict::Skip { refusal: Refusal::NotImplemented, tell: true }), "{second:?}");
-    assert_eq!(desk.examine(&tickets[2]), Verdict::Act, "another node has another driver");
-    desk.triage.done(desk.now, &tickets[2], &well());
-    desk.triage.cleared(desk.now, &on("n2", "c"));
-    desk.triage.person(desk.now, &on("n1", "b"));
-    for _ in 0..100 {
-        desk.wait(1000);
-        assert!(!desk.story().contains("examine"), "not even for a person");
-    }
-    desk.triage.driver_changed(&DRIVER.into(), &"n1".into());
-    assert!(desk.story().contains("examine"));
-}
-
-#[test]
-fn a_refused_request_is_sent_again_when_the_volume_changed() {
-    let mut desk = Desk::new();
-    desk.ill(&place("v"));
-    desk.wait(10);
-    assert!(desk.attempt(&failed(Kind::InvalidArgument)));
-    desk.wait(600);
-    assert!(!desk.attempt(&well()));
-    desk.version = "2";
-    desk.wait(600);
-    assert!(desk.attempt(&well()));
-}
-
-#[test]
-fn a_person_who_read_the_log_opens_the_way_again() {
-    let mut desk = Desk::new();
-    desk.ill(&place("v"));
-    desk.wait(10);
-    assert!(desk.attempt(&failed(Kind::Unknown)));
-    desk.wait(100_000);
-    assert_eq!(desk.story(), "skip:needs_person");
-    desk.triage.person(desk.now, &place("v"));
-    assert!(desk.attempt(&well()));
-}
-
-#[test]
-fn the_refused_secret_and_the_need_to_verify_go_with_the_next_ticket() {
-    let mut desk = Desk::new();
-    desk.ill(&place("v"));
-    desk.wait(10);
-    assert!(desk.attempt(&failed(Kind::Unauthenticated)));
-    desk.wait(30);
-    let ticket = desk.ticket().unwrap();
-    assert_eq!((ticket.refused_secret.as_deref(), ticket.verify, ticket.nth), (Some("7"), false, 2));
-    assert_eq!(desk.examine(&ticket), Verdict::Act);
-    desk.triage.done(desk.now, &ticket, &failed(Kind::NotFound));
-    desk.wait(60);
-    let ticket = desk.ticket().unwrap();
-    assert!(ticket.verify && ticket.nth == 3);
-}
-
-#[test]
-fn a_mounter_that_dies_again_at_once_is_given_up_and_told_once() {
-    let mut desk = Desk::new();
-    let (mut acted, mut told) = (0, 0);
-    for second in 0..6 * 3600 {
-        // Two seconds after each mending the agent sees it well, and three seconds later dead again.
-        if second % 5 == 0 {
-            desk.ill(&place("v"));
-        }
-        for step in desk.steps() {
-            match step {
-                Step::Examine(ticket) => match desk.examine(&ticket) {
-                    Verdict::Act => {
-                        acted += 1;
-                        desk.triage.done(desk.now, &ticket, &well());
-                        desk.triage.cleared(desk.now, &place("v"));
-                    }
-                    Verdict::Skip { refusal: Refusal::GaveUp { .. }, tell } => told += usize::from(tell),
-                    Verdict::Skip { .. } | Verdict::Well => {}
-                },
-                Step::Skip(Told { refusal: Refusal::GaveUp { .. }, .. }) => told += 1,
-                _ => {}
-            }
-        }
-        desk.wait(1);
-    }
-    assert_eq!((acted, told), (5, 1));
-}
-
-#[test]
-fn a_volume_that_stayed_well_begins_anew() {
-    let mut desk = Desk::new();
-    desk.ill(&place("v"));
-    assert_eq!(desk.tries(&Outcome::StillIll { message: "no".into() }).len(), 5);
-    desk.triage.cleared(desk.now, &place("v"));
-    desk.wait(29 * 60);
-    desk.ill(&place("v"));
-    assert_eq!(desk.tries(&well()).len(), 0, "half an hour is not over");
-    desk.triage.cleared(desk.now, &place("v"));
-    desk.wait(30 * 60);
-    desk.ill(&place("v"));
-    assert!(!desk.tries(&Outcome::StillIll { message: "no".into() }).is_empty());
-}
-
-#[test]
-fn after_mending_it_cools_down_and_is_seen_again() {
-    let mut desk = Desk::new();
-    desk.ill(&place("v"));
-    desk.wait(10);
-    assert!(desk.attempt(&well()));
-    desk.wait(119);
-    assert_eq!(desk.story(), "");
-    desk.wait(1);
-    desk.again = Again::Well;
-    let ticket = desk.ticket().unwrap();
-    assert_eq!(desk.examine(&ticket), Verdict::Well);
-    assert_eq!(desk.triage.open(), 0);
-}
-
-#[test]
 fn a_check_after_a_restart_happens_once_and_bothers_nobody() {
     let mut desk = Desk::new();
     desk.again = Again::NotAsked;
@@ -590,12 +430,13 @@ fn a_dry_run_says_what_a_person_would_get_and_changes_nothing() {
     let mut desk = Desk::new();
     desk.mode = Mode::Observe;
     let preview = |desk: &Desk| desk.triage.preview(desk.now, &place("v"), &desk.exam(), &desk.stage);
-    assert_eq!(preview(&desk), Ok(()));
+    assert_eq!(preview(&desk), []);
     desk.stage.nodes.insert("n1".into(), NodeState::Cordoned);
-    assert_eq!(preview(&desk), Err(Refusal::Node(NodeState::Cordoned)));
-    desk.stage.nodes.clear();
+    assert_eq!(preview(&desk), [Refusal::Node(NodeState::Cordoned)]);
     desk.mode = Mode::Off;
-    assert_eq!(preview(&desk), Err(Refusal::Off { by: Source::Default }));
+    desk.stage.relays = false;
+    let all = [Refusal::Off { by: Source::Default }, Refusal::Node(NodeState::Cordoned), Refusal::NoRelay];
+    assert_eq!(preview(&desk), all, "each guard that stands in the way");
     assert_eq!((desk.triage.open(), desk.triage.in_flight()), (0, 0));
 }
 
@@ -609,41 +450,4 @@ fn memory_is_bounded() {
     desk.triage.cleared(desk.now, &place("v3"));
     assert!(desk.triage.check(desk.now, &place("one more")));
     assert!(desk.triage.cases.len() <= 10);
-}
-
-#[test]
-fn every_refusal_is_a_sentence_with_a_label_of_its_own() {
-    let by = || Source::Default;
-    let why = || Box::<str>::from("why");
-    let until = "2026-11-16T12:00:00Z".parse().unwrap();
-    let all = [
-        Refusal::Off { by: by() },
-        Refusal::Observe { by: by() },
-        Refusal::AwaitingApproval { by: by() },
-        Refusal::Debounce { until },
-        Refusal::Pause { until, tries: 3 },
-        Refusal::GaveUp { tries: 5 },
-        Refusal::NotImplemented,
-        Refusal::NeedsChange { why: why() },
-        Refusal::NeedsPerson { why: why() },
-        Refusal::NodeBudget { limit: 2 },
-        Refusal::ClusterBudget { limit: 9 },
-        Refusal::Brake { scope: None, ill: 50, of: 60 },
-        Refusal::Node(NodeState::Down),
-        Refusal::Node(NodeState::Cordoned),
-        Refusal::Node(NodeState::Unknown),
-        Refusal::InFlight,
-        Refusal::NoRelay,
-        Refusal::NotBound { why: why() },
-        Refusal::NotSeen { why: why() },
-        Refusal::Filtered { why: why() },
-        Refusal::Crowded,
-        Refusal::NotLeading,
-    ];
-    let labels: BTreeSet<_> = all.iter().map(Refusal::label).collect();
-    assert_eq!(labels.len(), all.len());
-    for refusal in &all {
-        let text = refusal.to_string();
-        assert!(text.len() > 15 && text.len() < 300 && !text.ends_with('.'), "{text}");
-    }
 }

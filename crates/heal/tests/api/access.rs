@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use volmedic_heal::Outcome;
-use volmedic_heal::healer::{Dialer, Trust};
+use volmedic_heal::healer::{Dialer, Trust, Unverified};
 use volmedic_heal::relay::{Access, Certificate, Metrics, Refused, Relay, RelayError};
 use volmedic_proto::relay::HealRequest;
 
@@ -33,8 +33,8 @@ async fn each_wrong_token_is_refused_counted_and_named() {
     let relay = stage.relay(&fake, &metrics).await;
     let pv = stage.volume("data", "vol-1").await;
     let relayed = stage.relayed(&relay);
-    let other_audience = stage.token("volmedic-healer", Some("somebody-else")).await;
-    let api_audience = stage.token("volmedic-healer", None).await;
+    let other_audience = stage.token("volmedic-hub", Some("somebody-else")).await;
+    let api_audience = stage.token("volmedic-hub", None).await;
     let no_right = stage.token("stranger", Some(AUDIENCE)).await;
     for (token, counted, named) in [
         ("made-up", Refused::BadToken, "does not take the token"),
@@ -50,7 +50,7 @@ async fn each_wrong_token_is_refused_counted_and_named() {
         assert_eq!(metrics.refused(counted), before + 1, "{named}");
     }
     assert!(fake.asked().is_empty());
-    let right = stage.token("volmedic-healer", Some(AUDIENCE)).await;
+    let right = stage.token("volmedic-hub", Some(AUDIENCE)).await;
     std::fs::write(stage.token_file(), right).unwrap();
     let healed = stage.dialer().ask(&relayed, request(&pv), DEADLINE).await;
     assert_eq!(healed, Outcome::Well { message: "mounter restarted".into() });
@@ -151,5 +151,31 @@ async fn the_scheme_of_csi_addons_takes_any_token_and_only_when_asked_for_by_nam
     let relay = Relay::start(&stage.client, fake.connect(), options, metrics).await.unwrap();
     let refused = why(stage.dialer().ask(&stage.relayed(&relay), request(&pv), DEADLINE).await);
     assert!(refused.contains("does not prove to be a relay"), "our own healer is not fooled: {refused}");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn who_proves_nothing_is_asked_only_by_name_and_gets_another_token() {
+    let stage = Stage::new().await;
+    let fake = stage.fake();
+    let (_driver, metrics) = (fake.serve(), Metrics::default());
+    let scheme = |options: &mut volmedic_heal::relay::Options| {
+        (options.access, options.certificate) = (Access::CsiAddons, Certificate::SelfSigned);
+    };
+    let relay = stage.relay_with(&fake, &metrics, scheme).await;
+    let pv = stage.volume("data", "vol-1").await;
+    let relayed = stage.relayed(&relay);
+    let token = stage.folder.path().join("csi-addons-token");
+    std::fs::write(&token, stage.token("volmedic-hub", None).await).unwrap();
+    let ask = async |driver: &str| {
+        let unverified = Some(Unverified { drivers: [driver.to_owned()].into(), token: token.clone() });
+        let trust = Trust { unverified, ..stage.trust() };
+        Dialer::new(trust).ask(&relayed, request(&pv), DEADLINE).await
+    };
+    let refused = why(ask("another.example.net").await);
+    assert!(refused.contains("does not prove to be a relay"), "{refused}");
+    assert!(fake.asked().is_empty());
+    // The token of all other relays would be refused here: it is for another audience.
+    assert!(ask(&stage.driver).await.is_well());
     relay.stop().await;
 }

@@ -71,7 +71,7 @@ impl Scene {
             ..Options::default()
         };
         options.rules.default = mode;
-        let client = stage.plane.client_for(&stage.namespace, "volmedic-healer").await.unwrap();
+        let client = stage.plane.client_for(&stage.namespace, "volmedic-hub").await.unwrap();
         let healer =
             Healer::start(&client, options, stage.dialer(), told.clone(), told.clone(), Metrics::default());
         let relay = stage.relay(&fake, &volmedic_heal::relay::Metrics::default()).await;
@@ -249,7 +249,7 @@ async fn a_person_gets_an_answer() {
     nodes.patch(&scene.stage.node, &PatchParams::default(), &patch).await.unwrap();
     eventually("the cordon is seen", async || {
         let answer = ask("data", false).await;
-        matches!(&answer[0].1, Answer::Refused(why) if why.contains("cordoned"))
+        matches!(&answer[0].1, Answer::Refused(why) if why[0].contains("cordoned"))
     })
     .await;
     scene.end().await;

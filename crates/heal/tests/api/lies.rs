@@ -91,7 +91,7 @@ async fn an_honest_relay_is_trusted_and_lost_again() {
         trusted_namespaces: [stage.namespace.clone()].into(),
         ..Options::default()
     };
-    let client = stage.plane.client_for(&stage.namespace, "volmedic-healer").await.unwrap();
+    let client = stage.plane.client_for(&stage.namespace, "volmedic-hub").await.unwrap();
     let registry = Registry::new(client, stage.dialer(), &options, metrics.clone());
     let (news, mut heard) = mpsc::channel(8);
     tokio::spawn(registry.run(news));

@@ -4,6 +4,7 @@
 mod access;
 mod driver;
 mod healing;
+mod kind;
 mod lies;
 mod pki;
 mod registration;

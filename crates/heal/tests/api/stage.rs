@@ -9,8 +9,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use volmedic_api::addons::CsiAddonsNode;
@@ -19,11 +18,12 @@ use volmedic_heal::relay::{Access, Certificate, Metrics, Options, Relay};
 use volmedic_testkit::{ControlPlane, objects};
 
 use crate::driver::Fake;
+use crate::kind::define;
 use crate::pki::Authority;
 
 pub(crate) const AUDIENCE: &str = "volmedic-relay";
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
-const HEALER: &str = "volmedic-healer";
+const HEALER: &str = "volmedic-hub";
 
 pub(crate) struct Stage {
     pub(crate) plane: &'static ControlPlane,
@@ -200,7 +200,12 @@ impl Stage {
     }
 
     pub(crate) fn trust(&self) -> Trust {
-        Trust { authority: self.folder.path().join("ca.crt"), server_name: None, token: self.token_file() }
+        Trust {
+            authority: self.folder.path().join("ca.crt"),
+            server_name: None,
+            token: self.token_file(),
+            unverified: None,
+        }
     }
 
     pub(crate) fn dialer(&self) -> Dialer {
@@ -258,58 +263,4 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut conditi
         assert!(Instant::now() < deadline, "never: {what}");
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
-}
-
-/// The kind that csi-addons installs, of the same shape.
-async fn define(client: &Client) {
-    let text = |extra: Value| {
-        let mut schema = json!({"type": "string"});
-        schema.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-        schema
-    };
-    let immutable =
-        json!({"x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "cannot change"}]});
-    let driver = json!({
-        "type": "object",
-        "required": ["name", "endpoint", "nodeID"],
-        "properties": {
-            "name": text(immutable.clone()), "endpoint": text(json!({})), "nodeID": text(immutable),
-        },
-    });
-    let status = json!({
-        "type": "object",
-        "properties": {
-            "state": {"type": "string"}, "message": {"type": "string"}, "reason": {"type": "string"},
-            "capabilities": {"type": "array", "items": {"type": "string"}},
-        },
-    });
-    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {
-        "spec": {"type": "object", "required": ["driver"], "properties": {"driver": driver}},
-        "status": status,
-    }}});
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "csiaddonsnodes.csiaddons.openshift.io",
-                     "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"}},
-        "spec": {
-            "group": "csiaddons.openshift.io", "scope": "Namespaced",
-            "names": {"kind": "CSIAddonsNode", "listKind": "CSIAddonsNodeList", "plural": "csiaddonsnodes",
-                      "singular": "csiaddonsnode"},
-            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
-                          "schema": schema}],
-        },
-    });
-    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
-    let params = PatchParams::apply("test").force();
-    let name = "csiaddonsnodes.csiaddons.openshift.io";
-    definitions.patch(name, &params, &Patch::Apply(definition)).await.unwrap();
-    let resource = ApiResource {
-        group: "csiaddons.openshift.io".into(),
-        version: "v1alpha1".into(),
-        api_version: "csiaddons.openshift.io/v1alpha1".into(),
-        kind: "CSIAddonsNode".into(),
-        plural: "csiaddonsnodes".into(),
-    };
-    let objects = Api::<DynamicObject>::all_with(client.clone(), &resource);
-    eventually("the kind is served", async || objects.list(&ListParams::default()).await.is_ok()).await;
 }

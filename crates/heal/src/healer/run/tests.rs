@@ -9,8 +9,8 @@ use volmedic_csi::Kind;
 use volmedic_health::WellKnown;
 
 use super::*;
-use crate::healer::Handle;
-use crate::mode::Rules;
+use crate::healer::{Handle, Record};
+use crate::mode::{Mode, Rules};
 use crate::policy::Policy;
 use crate::triage::Approval;
 
@@ -324,7 +324,7 @@ async fn a_person_without_a_relay_is_told_so_at_once() {
     let running = Running::start(&world);
     let answer = running.handle.person("ns", "claim", false).await.unwrap();
     assert!(
-        matches!(&answer[..], [(_, Answer::Refused(why))] if why.contains("no trusted relay")),
+        matches!(&answer[..], [(_, Answer::Refused(why))] if why[0].contains("no trusted relay")),
         "{answer:?}"
     );
     running.came(0, "1").await;

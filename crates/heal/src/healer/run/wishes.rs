@@ -21,8 +21,8 @@ pub enum Answer {
     Mended(String),
     StillIll(String),
     Failed(String),
-    /// Nothing was done, and why.
-    Refused(String),
+    /// Nothing was done, and everything that stands in the way.
+    Refused(Vec<String>),
     /// What a dry run says when nothing stands in the way.
     WouldMend,
     /// It is still waiting for its turn or under way.

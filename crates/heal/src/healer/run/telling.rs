@@ -1,0 +1,98 @@
+//! Who hears what.
+
+use volmedic_api::ObjectRef;
+
+use super::{Done, Ward};
+use crate::healer::ports::{Cluster, Eyes, Nodes, Surgeon, Teller};
+use crate::healer::record::{Attempt, News, Record};
+use crate::mode::Mode;
+use crate::place::Place;
+use crate::triage::{Ticket, Told};
+
+impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
+    /// Told without a ticket: whom it concerns has to be found out first, and whether they want to hear it.
+    pub(super) fn skip(&mut self, told: Told) {
+        let Told { place, refusal, complaint } = told;
+        self.metrics.skip(&place.driver, refusal.label());
+        let (cluster, teller, rules) =
+            (self.cluster.clone(), self.teller.clone(), self.options.rules.clone());
+        let (pv, at) = (self.pvs.get(&place).cloned().unwrap_or_default(), self.clock.now());
+        let telling = self.telling.clone();
+        self.tasks.spawn(async move {
+            let _turn = telling.acquire().await;
+            let mut about = Vec::new();
+            if let Ok(details) = cluster.details(&place, &pv).await {
+                if details.ruling(&rules).mode == Mode::Off || details.filtered.is_some() {
+                    return Done::Told;
+                }
+                if let Some(claim) = &details.claim {
+                    about = audience(&*cluster, &place, claim).await;
+                }
+            }
+            let record = Record {
+                at,
+                place: Some(place),
+                pv,
+                about,
+                complaint,
+                by_person: false,
+                attempt: None,
+                not_before: None,
+                news: News::Skipped(refusal),
+            };
+            record.log();
+            teller.tell(&record);
+            Done::Told
+        });
+    }
+
+    pub(super) fn tell(&self, ticket: &Ticket, about: Vec<ObjectRef>, attempt: Option<Attempt>, news: News) {
+        let record = self.record(ticket, about, attempt, news);
+        record.log();
+        self.teller.tell(&record);
+    }
+
+    pub(super) fn record(
+        &self,
+        ticket: &Ticket,
+        about: Vec<ObjectRef>,
+        attempt: Option<Attempt>,
+        news: News,
+    ) -> Record {
+        Record {
+            at: self.clock.now(),
+            place: Some(ticket.place.clone()),
+            pv: self.pvs.get(&ticket.place).cloned().unwrap_or_default(),
+            about,
+            complaint: ticket.complaint.clone(),
+            by_person: ticket.by_person,
+            attempt,
+            not_before: self.triage.not_before(&ticket.place),
+            news,
+        }
+    }
+
+    /// What concerns no volume in particular.
+    pub(super) fn tell_all(&self, news: News) {
+        let record = Record {
+            at: self.clock.now(),
+            place: None,
+            pv: Box::default(),
+            about: Vec::new(),
+            complaint: None,
+            by_person: false,
+            attempt: None,
+            not_before: None,
+            news,
+        };
+        record.log();
+        self.teller.tell(&record);
+    }
+}
+
+/// The claim, and the pods that use it on the node.
+pub(super) async fn audience(cluster: &impl Cluster, place: &Place, claim: &ObjectRef) -> Vec<ObjectRef> {
+    let mut about = vec![claim.clone()];
+    about.extend(cluster.users(&place.node, claim).await);
+    about
+}

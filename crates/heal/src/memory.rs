@@ -1,0 +1,188 @@
+//! What was tried, as the claim's own object keeps it. Pure.
+//!
+//! A try is written down before the driver is asked, and its end takes the place of its beginning. So whoever comes after
+//! a healer that died finds out what was under way, waits until it must be over, and goes on counting. And of two healers
+//! that both want to begin, the second finds the first.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use volmedic_api::resource::{Heal, HealOutcome, limit, time};
+
+use crate::healer::{News, Record};
+use crate::policy::Policy;
+use crate::refusal::{LASTING, told_label};
+
+/// What is done about volumes.
+const REMEDY: &str = "NodeHealer";
+/// The code of a try whose end nobody knows.
+const LOST: &str = "lost";
+/// Codes after which a person must read the driver's log.
+const UNEXPLAINED: [&str; 2] = ["Unknown", "DataLoss"];
+
+/// What an earlier process knew of one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory {
+    /// Since the volume was last well for long.
+    pub tries: u32,
+    pub last: Last,
+    /// When something was last done or said.
+    pub at: Timestamp,
+    pub not_before: Option<Timestamp>,
+    /// It is ill now.
+    pub ill: bool,
+    /// Labels of what was told and need not be told again.
+    pub told: BTreeSet<&'static str>,
+}
+
+/// How the last try ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Last {
+    /// There was none.
+    None,
+    Mended,
+    Failed,
+    /// The driver does not say why, so a person must look.
+    Unexplained {
+        code: Box<str>,
+    },
+}
+
+impl Record {
+    /// What is kept of it in the claim's object. Volumes that were merely checked and are well leave no trace.
+    pub fn entry(&self) -> Option<Heal> {
+        let node = self.place.as_ref()?.node.to_string();
+        let (outcome, code) = match &self.news {
+            News::Started { .. } => (HealOutcome::Started, ""),
+            News::Succeeded { .. } => (HealOutcome::Succeeded, "well"),
+            News::Failed { code, .. } => (HealOutcome::Failed, *code),
+            News::Skipped(refusal) => (HealOutcome::Skipped, refusal.label()),
+            News::Braked(_) | News::Released(_) => return None,
+        };
+        let skipped = outcome == HealOutcome::Skipped;
+        // Who did not get as far as to write down the beginning has no end to write down.
+        let attempt = self.attempt.map_or(0, |attempt| attempt.nth);
+        if !skipped && (attempt == 0 || (self.complaint.is_none() && !self.by_person)) {
+            return None;
+        }
+        let mut message = self.text();
+        message.truncate(message.floor_char_boundary(limit::MESSAGE));
+        Some(Heal {
+            time: time(self.at),
+            outcome,
+            remedy: REMEDY.to_owned(),
+            node: Some(node),
+            message,
+            code: code.to_owned(),
+            attempt,
+            not_before: self.not_before.map(time),
+        })
+    }
+}
+
+/// With a beginning. Refused while another try may still be under way, on whatever node.
+pub fn begun(
+    before: &[Heal],
+    entry: &Heal,
+    now: Timestamp,
+    deadline: SignedDuration,
+) -> Result<Vec<Heal>, String> {
+    let mut heals = vec![entry.clone()];
+    for heal in before {
+        match ends(heal, deadline) {
+            Some(until) if until > now => {
+                let node = heal.node.as_deref().unwrap_or("a node");
+                return Err(format!(
+                    "somebody else began to mend it on {node} at {:.0}, and may be at it until {until:.0}",
+                    heal.time.0
+                ));
+            }
+            Some(_) => heals.push(lost(heal)),
+            None => heals.push(heal.clone()),
+        }
+    }
+    Ok(heals)
+}
+
+/// With an end, or with what was said. The same is not kept twice.
+pub fn noted(before: &[Heal], entry: &Heal) -> Vec<Heal> {
+    let replaces = |old: &&Heal| {
+        let same_node = old.node == entry.node;
+        match (old.outcome, entry.outcome) {
+            (HealOutcome::Started, HealOutcome::Succeeded | HealOutcome::Failed) => {
+                same_node && old.attempt == entry.attempt
+            }
+            (HealOutcome::Skipped, HealOutcome::Skipped) => same_node && old.code == entry.code,
+            _ => false,
+        }
+    };
+    std::iter::once(entry).chain(before.iter().filter(|old| !replaces(old))).cloned().collect()
+}
+
+/// Tries that began and did not end, each with when it must be over.
+pub fn unfinished(heals: &[Heal], deadline: SignedDuration) -> impl Iterator<Item = (&Heal, Timestamp)> {
+    heals.iter().filter_map(move |heal| Some((heal, ends(heal, deadline)?)))
+}
+
+fn ends(heal: &Heal, deadline: SignedDuration) -> Option<Timestamp> {
+    let started = heal.outcome == HealOutcome::Started;
+    started.then(|| heal.time.0.checked_add(deadline).unwrap_or(Timestamp::MAX))
+}
+
+/// A try whose end nobody will ever tell.
+pub fn lost(heal: &Heal) -> Heal {
+    Heal {
+        outcome: HealOutcome::Failed,
+        code: LOST.to_owned(),
+        message: "nobody knows what became of it: the healer ended in the middle".to_owned(),
+        ..heal.clone()
+    }
+}
+
+/// What is to be remembered of a volume on a node that is ill since a time, or well. `None` if nothing is.
+pub fn remembered(
+    heals: &[Heal],
+    node: &str,
+    ill_since: Option<Timestamp>,
+    now: Timestamp,
+    policy: &Policy,
+    deadline: SignedDuration,
+) -> Option<Memory> {
+    let here = || heals.iter().filter(|heal| heal.node.as_deref() == Some(node));
+    let newest = here().max_by_key(|heal| heal.time.0)?;
+    let at = newest.time.0;
+    // Well for long since then: it begins anew.
+    let well_until = ill_since.unwrap_or(now);
+    if well_until.duration_since(at) >= policy.steady {
+        return None;
+    }
+    let tried = here().filter(|heal| heal.outcome != HealOutcome::Skipped).max_by_key(|heal| heal.time.0);
+    let tries = tried.map_or(0, |heal| heal.attempt);
+    let not_before = tried.and_then(|heal| match heal.outcome {
+        // It may be under way until then; after that it counts as lost, and has the pause that those have.
+        HealOutcome::Started => {
+            let pause = heal.time.0.checked_add(policy.pause(tries.saturating_add(1))).ok();
+            pause.max(ends(heal, deadline))
+        }
+        _ => heal.not_before.as_ref().map(|time| time.0),
+    });
+    let last = match tried {
+        None => Last::None,
+        Some(heal) if heal.outcome == HealOutcome::Succeeded => Last::Mended,
+        Some(heal) if UNEXPLAINED.contains(&heal.code.as_str()) => {
+            Last::Unexplained { code: heal.code.as_str().into() }
+        }
+        Some(_) => Last::Failed,
+    };
+    let told = here().filter(|heal| heal.outcome == HealOutcome::Skipped).filter_map(|heal| {
+        let label = told_label(&heal.code)?;
+        let of_this_episode = ill_since.is_some_and(|since| heal.time.0.as_second() >= since.as_second());
+        (of_this_episode || LASTING.contains(&label)).then_some(label)
+    });
+    let told: BTreeSet<_> = told.collect();
+    let nothing = tries == 0 && told.is_empty();
+    (!nothing).then_some(Memory { tries, last, at, not_before, ill: ill_since.is_some(), told })
+}
+
+#[cfg(test)]
+mod tests;

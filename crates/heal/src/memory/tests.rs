@@ -1,0 +1,120 @@
+use super::*;
+use crate::place::Place;
+use crate::refusal::Refusal;
+
+const DEADLINE: SignedDuration = SignedDuration::from_mins(3);
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn heal(second: i64, outcome: HealOutcome, node: &str, attempt: u32, code: &str) -> Heal {
+    Heal {
+        time: time(at(second)),
+        outcome,
+        remedy: REMEDY.to_owned(),
+        node: Some(node.to_owned()),
+        message: String::new(),
+        code: code.to_owned(),
+        attempt,
+        not_before: None,
+    }
+}
+
+fn started(second: i64, node: &str, attempt: u32) -> Heal {
+    heal(second, HealOutcome::Started, node, attempt, "")
+}
+
+fn skipped(second: i64, code: &str) -> Heal {
+    heal(second, HealOutcome::Skipped, "n", 0, code)
+}
+
+fn memory(heals: &[Heal], ill_since: Option<i64>, now: i64) -> Option<Memory> {
+    remembered(heals, "n", ill_since.map(at), at(now), &Policy::default(), DEADLINE)
+}
+
+#[test]
+fn a_second_healer_finds_the_first_until_its_time_is_over() {
+    let first = begun(&[], &started(100, "n", 1), at(100), DEADLINE).unwrap();
+    let why = begun(&first, &started(101, "elsewhere", 1), at(101), DEADLINE).unwrap_err();
+    assert!(why.contains("on n at 1970-01-01T00:01:40Z"), "{why}");
+    assert!(begun(&first, &started(279, "n", 2), at(279), DEADLINE).is_err());
+    let after = begun(&first, &started(280, "n", 2), at(280), DEADLINE).unwrap();
+    let told: Vec<_> = after.iter().map(|heal| (heal.outcome, heal.attempt, heal.code.as_str())).collect();
+    assert_eq!(told, [(HealOutcome::Started, 2, ""), (HealOutcome::Failed, 1, LOST)]);
+}
+
+#[test]
+fn an_end_takes_the_place_of_its_beginning_and_no_other() {
+    let before = [started(10, "n", 2), started(9, "m", 2), heal(5, HealOutcome::Failed, "n", 1, "Aborted")];
+    let after = noted(&before, &heal(12, HealOutcome::Succeeded, "n", 2, "well"));
+    let told: Vec<_> = after.iter().map(|heal| (heal.outcome, heal.node.as_deref().unwrap())).collect();
+    assert_eq!(
+        told,
+        [(HealOutcome::Succeeded, "n"), (HealOutcome::Started, "m"), (HealOutcome::Failed, "n")]
+    );
+    let once = noted(&noted(&[], &skipped(1, "observe")), &skipped(2, "observe"));
+    assert_eq!(once, [skipped(2, "observe")]);
+    assert_eq!(noted(&once, &skipped(3, "brake")).len(), 2);
+}
+
+#[test]
+fn what_was_under_way_is_waited_for_and_counts() {
+    let known = memory(&[started(1000, "n", 2)], Some(900), 1001).unwrap();
+    assert_eq!((known.tries, known.last, known.not_before), (2, Last::Failed, Some(at(1180))));
+    // The pause after the fifth try is longer than the deadline.
+    let late = memory(&[started(1000, "n", 5)], Some(900), 1001).unwrap();
+    assert_eq!(late.not_before, Some(at(1000 + 960)));
+}
+
+#[test]
+fn what_is_given_up_stays_so_while_it_is_ill_and_begins_anew_after_long_health() {
+    let heals = [skipped(2001, "gave_up"), heal(2000, HealOutcome::Failed, "n", 5, "StillIll")];
+    let day = 86_400;
+    let known = memory(&heals, Some(100), 2000 + day).unwrap();
+    assert_eq!((known.tries, known.ill), (5, true));
+    assert_eq!(known.told, BTreeSet::from(["gave_up"]));
+    assert!(memory(&heals, None, 2010).is_some_and(|known| !known.ill && known.tries == 5));
+    assert_eq!(memory(&heals, None, 2001 + 1800), None, "well for half an hour");
+    assert_eq!(memory(&heals, Some(2001 + 1800), 2001 + day), None, "was well for half an hour");
+    assert!(memory(&heals, Some(2001 + 1700), 2001 + day).is_some(), "not for long enough");
+}
+
+#[test]
+fn what_was_told_in_another_episode_may_be_told_again() {
+    let heals = [skipped(100, "observe"), skipped(99, "needs_person"), skipped(98, "no such word")];
+    assert_eq!(memory(&heals, Some(50), 200).unwrap().told, BTreeSet::from(["observe", "needs_person"]));
+    assert_eq!(memory(&heals, Some(101), 200).unwrap().told, BTreeSet::from(["needs_person"]));
+    assert_eq!(memory(&[skipped(100, "observe")], Some(101), 200), None);
+    assert_eq!(memory(&[started(1, "elsewhere", 1)], Some(1), 2), None, "of another node");
+}
+
+#[test]
+fn an_error_without_an_explanation_still_waits_for_a_person() {
+    let heals = [heal(100, HealOutcome::Failed, "n", 1, "Unknown")];
+    assert_eq!(memory(&heals, Some(50), 200).unwrap().last, Last::Unexplained { code: "Unknown".into() });
+}
+
+#[test]
+fn only_what_was_wanted_or_wrong_is_kept() {
+    let record = |attempt, news| Record {
+        at: at(10),
+        place: Some(Place::new("d", "v", "n")),
+        pv: "pv".into(),
+        about: Vec::new(),
+        complaint: None,
+        by_person: false,
+        attempt,
+        not_before: None,
+        news,
+    };
+    let attempt = Some(crate::healer::Attempt { nth: 1, began: at(9) });
+    let well = || News::Succeeded { message: "ü".repeat(2000), took: std::time::Duration::ZERO };
+    assert_eq!(record(attempt, well()).entry(), None, "merely checked");
+    let asked = Record { by_person: true, ..record(attempt, well()) };
+    assert!(asked.entry().unwrap().message.len() <= limit::MESSAGE);
+    let refused = News::Skipped(Refusal::NotImplemented);
+    assert_eq!(record(None, refused).entry().unwrap().code, "not_implemented");
+    let not_begun = Record { by_person: true, ..record(None, well()) };
+    assert_eq!(not_begun.entry(), None, "it never began");
+}

@@ -1,0 +1,93 @@
+//! What goes in and out of the triage.
+
+use jiff::Timestamp;
+use volmedic_health::Reason;
+
+#[cfg(doc)]
+use super::Triage;
+use super::brake::Brake;
+use crate::mode::Ruling;
+use crate::place::Place;
+use crate::refusal::Refusal;
+
+/// The right to look at a volume and maybe to act on it. Nobody else has one for the same volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ticket {
+    pub place: Place,
+    pub(super) number: u64,
+    /// Somebody reported it ill, so it must be seen again before anything is done.
+    pub ask_again: bool,
+    /// The driver did not know the volume at the last try, so its existence must be made sure of.
+    pub verify: bool,
+    /// A person asked for it.
+    pub by_person: bool,
+    /// What was reported, for the record. `None` if it is merely checked.
+    pub complaint: Option<(Reason, Timestamp)>,
+    /// The secret that the driver did not accept at the last try.
+    pub refused_secret: Option<Box<str>>,
+    /// This will be the so-many-eth try.
+    pub nth: u32,
+}
+
+/// A decision not to act, to be told to people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    pub place: Place,
+    pub refusal: Refusal,
+    pub complaint: Option<(Reason, Timestamp)>,
+}
+
+/// What is to be done next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Look at it once more, then hand what was seen to [`Triage::examined`].
+    Examine(Ticket),
+    /// Nothing is done, which was not told yet in this episode.
+    Skip(Told),
+    /// Too many are ill at once; nothing is done from now on.
+    Braked(Brake),
+    /// Few enough are ill again.
+    Released(Brake),
+}
+
+/// What was seen right before acting.
+#[derive(Debug, Clone)]
+pub struct Exam {
+    pub ruling: Ruling,
+    pub approval: Approval,
+    /// Whether the volume is there, bound, and the one we mean; else why not.
+    pub bound: Result<(), Box<str>>,
+    /// Why the operator's filters leave it out.
+    pub filtered: Option<Box<str>>,
+    /// Of the PersistentVolume, so that a request that was refused is not sent again unchanged.
+    pub version: Box<str>,
+    pub again: Again,
+}
+
+/// A person's consent, as the claim carries it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Approval {
+    None,
+    Given(Timestamp),
+}
+
+/// Whether the volume is still ill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Again {
+    StillIll,
+    Well,
+    NotSeen(Box<str>),
+    /// Nobody reported it ill; the driver will check it.
+    NotAsked,
+}
+
+/// What follows from an exam.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Act now, then hand the outcome to [`Triage::done`].
+    Act,
+    /// It is well by now. Nothing to do.
+    Well,
+    /// Nothing is done. `tell` says whether that is news.
+    Skip { refusal: Refusal, tell: bool },
+}
