@@ -40,28 +40,36 @@ struct Agent {
 }
 
 impl Agent {
-    fn limit(&self) -> Duration {
+    fn limit(&self, at_least: Duration) -> Duration {
         let promised =
             self.lease.spec.lease_duration_seconds.map_or(USUAL, |s| Duration::from_secs(s.into()));
-        promised.clamp(SHORTEST, LONGEST).mul_f64(PATIENCE)
+        promised.clamp(SHORTEST, LONGEST).mul_f64(PATIENCE).max(at_least)
     }
 }
 
-/// All agents that ever gave a sign of life, by node.
+/// All who ever gave a sign of life: agents by node, controllers by Lease.
 #[derive(Debug, Default)]
-pub(crate) struct Agents(BTreeMap<Box<str>, Agent>);
+pub(crate) struct Agents {
+    all: BTreeMap<Box<str>, Agent>,
+    /// Nobody falls silent sooner than after this, whatever was promised.
+    at_least: Duration,
+}
 
 impl Agents {
+    pub(crate) fn patient(at_least: Duration) -> Self {
+        Self { all: BTreeMap::new(), at_least }
+    }
+
     pub(crate) fn life(&self, node: &str) -> Option<Life> {
-        self.0.get(node).map(|agent| agent.life)
+        self.all.get(node).map(|agent| agent.life)
     }
 
     /// Answers whether we think otherwise now.
     pub(crate) fn put(&mut self, now: Now, node: &str, lease: &Lease) -> bool {
-        match self.0.get_mut(node) {
+        match self.all.get_mut(node) {
             None => {
                 let agent = Agent { lease: lease.clone(), changed: now.clock, life: Life::Undetermined };
-                self.0.insert(node.into(), agent);
+                self.all.insert(node.into(), agent);
                 true
             }
             Some(agent) if agent.lease == *lease => false,
@@ -75,20 +83,43 @@ impl Agents {
 
     /// There is no such agent any more: the Lease was taken away.
     pub(crate) fn remove(&mut self, node: &str) -> bool {
-        self.0.remove(node).is_some()
+        self.all.remove(node).is_some()
+    }
+
+    /// There is no Lease. Who had one falls silent in time; of somebody else we only know that there should be one.
+    pub(crate) fn absent(&mut self, now: Now, node: &str) {
+        let nobody = || Agent { lease: Lease::default(), changed: now.clock, life: Life::Undetermined };
+        self.all.entry(node.into()).or_insert_with(nobody);
+    }
+
+    /// We could not hear it, which is our fault.
+    pub(crate) fn postpone(&mut self, now: Now, node: &str) {
+        if let Some(agent) = self.all.get_mut(node) {
+            agent.changed = now.clock;
+        }
+    }
+
+    /// When it last gave a sign of life, by its own clock; `None` while it lives.
+    pub(crate) fn last_sign(&self, node: &str) -> Option<Timestamp> {
+        let agent = self.all.get(node)?;
+        match agent.life {
+            Life::Alive => None,
+            Life::Silent { since } => Some(since),
+            Life::Undetermined => agent.lease.spec.renew_time.as_ref().map(|time| time.0),
+        }
     }
 
     /// The nodes whose agents fell silent since this was last asked. While we do not hear of Leases at all, nobody
     /// falls silent, and everybody gets the whole time again.
     pub(crate) fn tick(&mut self, now: Now, in_touch: bool) -> Vec<Box<str>> {
         let mut fell = Vec::new();
-        for (node, agent) in &mut self.0 {
+        for (node, agent) in &mut self.all {
             if matches!(agent.life, Life::Silent { .. }) {
                 continue;
             }
             if !in_touch {
                 agent.changed = now.clock;
-            } else if now.clock.saturating_duration_since(agent.changed) >= agent.limit() {
+            } else if now.clock.saturating_duration_since(agent.changed) >= agent.limit(self.at_least) {
                 let since = agent.lease.spec.renew_time.as_ref().map_or(now.day, |time| time.0.min(now.day));
                 agent.life = Life::Silent { since };
                 fell.push(node.clone());
@@ -98,13 +129,13 @@ impl Agents {
     }
 
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &Box<str>> {
-        self.0.keys()
+        self.all.keys()
     }
 
     /// When somebody may fall silent next.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        let waiting = self.0.values().filter(|agent| !matches!(agent.life, Life::Silent { .. }));
-        waiting.map(|agent| agent.changed + agent.limit()).min()
+        let waiting = self.all.values().filter(|agent| !matches!(agent.life, Life::Silent { .. }));
+        waiting.map(|agent| agent.changed + agent.limit(self.at_least)).min()
     }
 }
 

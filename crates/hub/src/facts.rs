@@ -14,6 +14,10 @@ pub struct Facts {
     pub unheard: Vec<VantageKind>,
     /// Nodes of whose agents we cannot say yet whether they live. That they were silent stands.
     pub undetermined: Vec<Box<str>>,
+    /// The same of the driver's controller.
+    pub undetermined_controller: bool,
+    /// How new the nodes' reports are that we have seen, in versions of the API server.
+    pub reports_seen: u64,
     /// A report that just came in.
     pub pushed: Option<Pushed>,
 }

@@ -1,5 +1,6 @@
 //! Keeps what is stored as it should be.
 
+mod heals;
 mod marks;
 mod store;
 
@@ -8,16 +9,16 @@ use std::mem::Discriminant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use volmedic_api::resource::{Heal, limit};
 
 use crate::agents::Now;
 use crate::merge::{Action, Keep, decide, merge};
-use crate::queue::{Pace, Queue};
+use crate::queue::{Pace, Queue, Turns};
 use crate::{ClaimKey, Facts, Metrics, Pushed, World};
+pub use heals::HealsError;
 use store::{Failure, Store, Write};
 
 /// News of one claim that come this close to each other are one change.
@@ -25,9 +26,12 @@ const COALESCE: Duration = Duration::from_millis(50);
 /// Claims looked at before others get a turn.
 const BATCH: usize = 500;
 /// Tries to store a report while others write the same object.
-const PUSH_TRIES: usize = 5;
+const PUSH_TRIES: usize = 6;
 /// Somebody may have fallen silent without anything else happening.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+
+/// Who makes an object fills it right after; one that stays empty for longer is nobody's.
+const TO_FILL: SignedDuration = SignedDuration::from_secs(10);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -50,6 +54,8 @@ pub struct Keeper {
     settings: Settings,
     metrics: Metrics,
     store: Store,
+    /// Reports that somebody sends are written no faster than what we find ourselves.
+    reports: Turns,
 }
 
 /// Why a report was not stored.
@@ -78,7 +84,8 @@ impl Keeper {
     ) -> Self {
         metrics.attach(world.clone());
         let store = Store::new(client, metrics.clone());
-        Self { world, woken, settings, metrics, store }
+        let reports = Turns::new(settings.qps, settings.burst);
+        Self { world, woken, settings, metrics, store, reports }
     }
 
     /// Works until dropped. `in_touch` says whether Leases are being watched right now.
@@ -102,7 +109,7 @@ impl Keeper {
                 match self.plan(now.day, &key) {
                     (None, due) => queue.done(key, due.map(|due| after(now, due))),
                     (Some(plan), due) => {
-                        pace.take();
+                        pace.take(plan.requests());
                         let keeper = self.clone();
                         work.spawn(async move {
                             let done = keeper.carry_out(&key, plan).await;
@@ -129,6 +136,7 @@ impl Keeper {
 
     /// Stores a report that somebody sent. When this returns well, it is stored.
     pub async fn push(&self, key: &ClaimKey, pushed: &Pushed) -> Result<(), PushError> {
+        let mut has_turn = false;
         for _ in 0..PUSH_TRIES {
             if !self.lock().is_ready() {
                 return Err(PushError::Later("the hub has not read the cluster's state yet".to_owned()));
@@ -150,8 +158,16 @@ impl Keeper {
                     (Action::Write(status), Some(stored)) => {
                         Write::Apply { uid: stored.uid, version: stored.version, status }
                     }
-                    (Action::Remove, Some(stored)) => Write::Remove { uid: stored.uid },
+                    (Action::Remove, Some(stored)) => {
+                        Write::Remove { uid: stored.uid, version: Some(stored.version) }
+                    }
                 };
+            if !has_turn {
+                // Things may have moved on by then.
+                self.reports.turn().await;
+                has_turn = true;
+                continue;
+            }
             match self.carry_out(key, Plan::of(write)).await {
                 Ok(()) => {
                     self.woken.notify_one();
@@ -164,26 +180,6 @@ impl Keeper {
                         self.lock().put_stored(&key.namespace, &key.name, &object);
                     }
                 }
-                Err(failure) => return Err(PushError::Later(failure.to_string())),
-            }
-        }
-        Err(PushError::Later("others keep writing it".to_owned()))
-    }
-
-    /// Adds an attempt to heal to a claim's object, which keeps the last few. A claim without an object has nothing to
-    /// be healed from, and nothing is kept for it.
-    pub async fn record_heal(&self, key: &ClaimKey, heal: &Heal) -> Result<(), PushError> {
-        for _ in 0..PUSH_TRIES {
-            let read = self.store.read(key).await.map_err(|failure| PushError::Later(failure.to_string()))?;
-            let Some(object) = read else { return Err(PushError::NoClaim) };
-            let before = object.status.as_ref().map_or(&[][..], |status| &status.heals);
-            let heals: Vec<&Heal> = std::iter::once(heal).chain(before).take(limit::HEALS).collect();
-            match self.store.apply_heals(key, &object.metadata, &heals).await {
-                Ok(object) => {
-                    self.lock().put_stored(&key.namespace, &key.name, &object);
-                    return Ok(());
-                }
-                Err(Failure::Moved) => {}
                 Err(failure) => return Err(PushError::Later(failure.to_string())),
             }
         }
@@ -207,14 +203,16 @@ impl Keeper {
         let case = self.lock().case(key);
         let Some(uid) = case.uid else {
             // The garbage collector would take it too; this way it also goes where none runs.
-            let orphan =
-                case.stored.filter(|stored| !stored.going).map(|stored| Write::Remove { uid: stored.uid });
+            let orphan = case
+                .stored
+                .filter(|stored| !stored.going)
+                .map(|stored| Write::Remove { uid: stored.uid, version: None });
             return (orphan.map(Plan::of), None);
         };
         let foreign = case.stored.as_ref().is_some_and(|stored| stored.owner.as_ref() != Some(&uid));
         if let Some(stored) = case.stored.as_ref().filter(|stored| foreign || stored.going) {
             // Of an earlier claim of the same name. The new one gets an object of its own once this is gone.
-            let remove = (!stored.going).then(|| Write::Remove { uid: stored.uid.clone() });
+            let remove = (!stored.going).then(|| Write::Remove { uid: stored.uid.clone(), version: None });
             return (remove.map(Plan::of), None);
         }
         let before = case.stored.as_ref().and_then(|stored| stored.status.as_ref());
@@ -222,14 +220,20 @@ impl Keeper {
         let write = match (decision.action, &case.stored) {
             // Made, but never filled, because whoever made it ended in between; and nothing is wrong any more.
             (Action::Nothing, Some(stored)) if stored.status.is_none() => {
-                Some(Write::Remove { uid: stored.uid.clone() })
+                let filled_by = stored.made.and_then(|made| made.checked_add(TO_FILL).ok());
+                if let Some(filled_by) = filled_by.filter(|filled_by| *filled_by > now) {
+                    return (None, Some(filled_by));
+                }
+                Some(Write::Remove { uid: stored.uid.clone(), version: Some(stored.version.clone()) })
             }
             (Action::Nothing, _) | (Action::Remove, None) => None,
             (Action::Write(status), None) => Some(Write::Create { owner: uid, status }),
             (Action::Write(status), Some(stored)) => {
                 Some(Write::Apply { uid: stored.uid.clone(), version: stored.version.clone(), status })
             }
-            (Action::Remove, Some(stored)) => Some(Write::Remove { uid: stored.uid.clone() }),
+            (Action::Remove, Some(stored)) => {
+                Some(Write::Remove { uid: stored.uid.clone(), version: Some(stored.version.clone()) })
+            }
         };
         let marks = match (&case.marks, self.settings.mark_volumes) {
             (Some((volume, marks)), true) => {
@@ -298,6 +302,17 @@ struct Plan {
 }
 
 impl Plan {
+    /// How many requests it takes.
+    fn requests(&self) -> u32 {
+        let writes = match &self.write {
+            None => 0,
+            // Made first and filled then: the API server takes no status of an object that is new.
+            Some(Write::Create { .. }) => 2,
+            Some(Write::Apply { .. } | Write::Remove { .. }) => 1,
+        };
+        writes + u32::from(self.marks.is_some())
+    }
+
     fn of(write: Write) -> Self {
         Self { write: Some(write), marks: None }
     }

@@ -9,6 +9,7 @@
 
 mod agents;
 mod claim;
+mod controllers;
 mod facts;
 mod keeper;
 mod merge;
@@ -20,12 +21,13 @@ mod world;
 
 pub use agents::Now;
 pub use claim::ClaimKey;
-pub use facts::{Facts, Pushed, Seen, Since, View, What};
-pub use keeper::{Keeper, PushError, Settings};
+pub use facts::{Facts, Pushed, Seen, Since, View, VolumeId, What};
+pub use keeper::{HealsError, Keeper, PushError, Settings};
 pub use merge::{Action, Decision, Keep, decide, merge};
 pub use metrics::{Described, METRICS, Metrics};
+pub use queue::{Pace, Turns};
 pub use shape::{Claim, CsiNode, Lease, Pod, StoredHealth, StoredReport, Volume};
-pub use world::{DownNode, Source, World};
+pub use world::{Bed, DownNode, Patient, ShownAgent, ShownClaim, ShownNode, Source, World};
 
 /// Who owns what the hub applies.
 pub const FIELD_MANAGER: &str = "volmedic-hub";

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 
 use jiff::{SignedDuration, Timestamp};
 use volmedic_api::resource::{
-    ConditionStatus, ConditionType, HealthCondition, HealthWord, VantageHealth, VantageKind,
+    ConditionStatus, ConditionType, HealthCondition, HealthWord, Observed, VantageHealth, VantageKind,
     VolumeHealthStatus, limit, time,
 };
 use volmedic_health::Conditions;
@@ -18,6 +18,11 @@ use crate::facts::{Facts, Pushed, Seen, Since, View, What, vantage_name};
 
 /// The reason of a condition that says an agent gives no sign of life.
 pub(crate) const AGENT_SILENT: &str = "AgentSilent";
+/// The same of a driver's controller.
+pub(crate) const CONTROLLER_SILENT: &str = "ControllerSilent";
+/// For so long who has seen less leaves alone what was written from newer reports. Should versions ever go back, as with
+/// a store that is restored, nothing is wrong for longer than this.
+const NEWER_FOR: SignedDuration = SignedDuration::from_mins(1);
 
 /// Which claims have an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +53,10 @@ pub enum Action {
 /// What to do with what [`merge`] says.
 pub fn decide(now: Timestamp, facts: &Facts, stored: Option<&VolumeHealthStatus>, keep: Keep) -> Decision {
     let wanted = merge(now, facts, stored);
-    let expiry = wanted.vantages.iter().filter_map(|entry| entry.expires.as_ref()).map(|time| time.0).min();
+    let expires = wanted.vantages.iter().filter_map(|entry| entry.expires.as_ref()).map(|time| time.0);
+    let newer = wanted.vantages.iter().filter(|entry| is_newer(now, entry, facts));
+    let newer = newer.filter_map(|entry| entry.observed.as_ref()?.time.0.checked_add(NEWER_FOR).ok());
+    let expiry = expires.chain(newer).min();
     let ill = wanted.vantages.iter().any(|entry| entry.health != HealthWord::Healthy);
     if ill || keep.all {
         return Decision { action: write_unless_there(wanted, stored), due: expiry };
@@ -96,7 +104,8 @@ pub fn merge(now: Timestamp, facts: &Facts, stored: Option<&VolumeHealthStatus>)
         volume_handle: handle,
         vantages,
         omitted_vantages: u32::try_from(omitted).unwrap_or(u32::MAX),
-        // The healer's; what the hub applies does not touch them.
+        // The healer's, and the driver's controller's; what the hub applies does not touch them.
+        controller_report: stored.and_then(|stored| stored.controller_report.clone()),
         heals: stored.map(|stored| stored.heals.clone()).unwrap_or_default(),
     }
 }
@@ -114,13 +123,24 @@ fn stands(now: Timestamp, old: &VantageHealth, facts: &Facts) -> bool {
                 facts.pushed.as_ref().is_some_and(|new| old.source.as_deref() == Some(&new.source));
             expires.0 > now && !told_anew
         }
-        None => facts.unheard.contains(&old.kind),
+        None => facts.unheard.contains(&old.kind) || is_newer(now, old, facts),
     }
+}
+
+/// Whether an entry was made from newer reports of nodes than we have seen: others may write too for a moment, and what
+/// is news to them would be taken back.
+fn is_newer(now: Timestamp, old: &VantageHealth, facts: &Facts) -> bool {
+    old.observed.as_ref().is_some_and(|observed| {
+        observed.version > facts.reports_seen && now.duration_since(observed.time.0).abs() < NEWER_FOR
+    })
 }
 
 fn entry(now: Timestamp, view: &View, facts: &Facts, before: &[VantageHealth]) -> VantageHealth {
     let name = vantage_name(view.kind, view.node.as_deref());
     let old = before.iter().find(|old| old.name == name);
+    if let Some(newer) = old.filter(|old| is_newer(now, old, facts)) {
+        return newer.clone();
+    }
     let known = old.map_or(&[][..], |old| &old.health_conditions);
     let mut conditions: Vec<HealthCondition> =
         view.seen.iter().map(|seen| stamped(now, condition(now, seen, known), known)).collect();
@@ -128,9 +148,12 @@ fn entry(now: Timestamp, view: &View, facts: &Facts, before: &[VantageHealth]) -
     if undetermined && view.kind == VantageKind::Host {
         conditions.extend(known.iter().filter(|old| old.reason == AGENT_SILENT).cloned());
     }
+    if facts.undetermined_controller && view.kind == VantageKind::Controller {
+        conditions.extend(known.iter().filter(|old| old.reason == CONTROLLER_SILENT).cloned());
+    }
     order(&mut conditions);
     let health = health(&conditions);
-    VantageHealth {
+    let mut new = VantageHealth {
         since: since(now, health, &conditions, old),
         name,
         kind: view.kind,
@@ -139,8 +162,14 @@ fn entry(now: Timestamp, view: &View, facts: &Facts, before: &[VantageHealth]) -
         verified: view.verified,
         health,
         expires: None,
+        observed: old.and_then(|old| old.observed.clone()),
         health_conditions: conditions,
+    };
+    let from_reports = matches!(view.kind, VantageKind::Node | VantageKind::Host);
+    if from_reports && facts.reports_seen > 0 && old != Some(&new) {
+        new.observed = Some(Observed { version: facts.reports_seen, time: time(now) });
     }
+    new
 }
 
 /// None for a report that all is well: there is nothing to keep until it expires.
@@ -176,6 +205,7 @@ fn pushed_entry(now: Timestamp, pushed: &Pushed, before: &[VantageHealth]) -> Op
         verified: None,
         health,
         expires: Some(expires),
+        observed: None,
         health_conditions: conditions,
     })
 }

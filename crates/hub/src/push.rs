@@ -1,13 +1,16 @@
 //! A report that somebody sends: what it may say, and why one is refused. Pure.
 
+mod metrics;
+
 use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use volmedic_health::{Condition, MAX_CONDITIONS, MAX_MESSAGE_BYTES, Reason, Status, sanitize_reason};
 
 use crate::facts::Pushed;
+pub use metrics::{METRICS, ReportCounts};
 
 /// A body may be this long.
 pub const MAX_BODY: usize = 64 * 1024;
@@ -22,21 +25,25 @@ pub const OPENAPI: &str = include_str!("push/openapi.json");
 
 const LONGEST_SOURCE: usize = 63;
 const LONGEST_NAME: usize = 253;
+const LONGEST_LABEL: usize = 63;
+/// A longer text than this is cut where it is stored, as any driver's is.
+const LONGEST_MESSAGE: usize = MAX_MESSAGE_BYTES;
 
 /// What somebody who watches a volume sends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Report {
     /// The claim; or else the volume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub claim: Option<ReportedClaim>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub volume: Option<ReportedVolume>,
     /// Who reports. What one source says replaces what it said before.
     pub source: String,
     /// What is wrong; nothing, if all is well.
     pub conditions: Vec<ReportedCondition>,
     /// What is not told again for so long is no longer believed.
+    #[serde(deserialize_with = "whole")]
     pub ttl_seconds: u64,
 }
 
@@ -64,11 +71,31 @@ pub struct ReportedCondition {
     pub message: String,
 }
 
+/// Either it is there or it is left out; null is neither.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(value).map(Some)
+}
+
+/// In JSON, 600.0 is as whole as 600.
+fn whole<'de, D: Deserializer<'de>>(value: D) -> Result<u64, D::Error> {
+    let number = serde_json::Number::deserialize(value)?;
+    let rounded = || number.as_f64().filter(|float| float.fract() == 0.0 && (0.0..1e15).contains(float));
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is whole, positive and small"
+    )]
+    let whole = number.as_u64().or_else(|| rounded().map(|float| float as u64));
+    whole.ok_or_else(|| serde::de::Error::custom(format!("{number} is no number of seconds")))
+}
+
 /// Which part of a report is wrong, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong {
     pub field: String,
     pub why: String,
+    /// It looks as the description says, and yet it cannot be meant.
+    pub contradicts_itself: bool,
 }
 
 impl fmt::Display for Wrong {
@@ -78,7 +105,7 @@ impl fmt::Display for Wrong {
 }
 
 fn wrong<T>(field: impl Into<String>, why: impl Into<String>) -> Result<T, Wrong> {
-    Err(Wrong { field: field.into(), why: why.into() })
+    Err(Wrong { field: field.into(), why: why.into(), contradicts_itself: false })
 }
 
 impl Report {
@@ -96,14 +123,14 @@ impl Report {
     fn check(&self) -> Result<(), Wrong> {
         match (&self.claim, &self.volume) {
             (Some(claim), None) => {
-                name("claim.namespace", &claim.namespace, 63)?;
+                name("claim.namespace", &claim.namespace, LONGEST_LABEL)?;
                 name("claim.name", &claim.name, LONGEST_NAME)?;
             }
             (None, Some(volume)) => {
-                text("volume.driver", &volume.driver, LONGEST_NAME)?;
+                driver("volume.driver", &volume.driver)?;
                 text("volume.volumeHandle", &volume.volume_handle, volmedic_api::resource::limit::HANDLE)?;
-                if volume.driver.is_empty() || volume.volume_handle.is_empty() {
-                    return wrong("volume", "neither the driver nor the handle may be empty");
+                if volume.volume_handle.is_empty() {
+                    return wrong("volume.volumeHandle", "it may not be empty");
                 }
             }
             _ => return wrong("claim", "give either the claim or the volume, and not both"),
@@ -127,11 +154,12 @@ impl Report {
                 let why = "it must be one word of letters, digits, and _ , : inside, as in DiskDegrading";
                 return wrong(field("reason"), why);
             }
-            text(&field("message"), &one.message, MAX_MESSAGE_BYTES)?;
+            text(&field("message"), &one.message, LONGEST_MESSAGE)?;
             let same =
                 |other: &ReportedCondition| (&other.status, &other.reason) == (&one.status, &one.reason);
             if self.conditions[..n].iter().any(same) {
-                return wrong(field("reason"), format!("{}/{} is told twice", one.status, one.reason));
+                let why = format!("{}/{} is told twice", one.status, one.reason);
+                return Err(Wrong { field: field("reason"), why, contradicts_itself: true });
             }
         }
         Ok(())
@@ -156,9 +184,7 @@ impl Report {
 fn name(field: &str, value: &str, limit: usize) -> Result<(), Wrong> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    if value.len() > limit {
-        return wrong(field, format!("it has {} letters, and {limit} are allowed", value.len()));
-    }
+    short(field, value, limit)?;
     if !value.starts_with(ends) || !value.ends_with(ends) || !value.chars().all(plain) {
         return wrong(
             field,
@@ -168,14 +194,38 @@ fn name(field: &str, value: &str, limit: usize) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn text(field: &str, value: &str, limit: usize) -> Result<(), Wrong> {
-    if value.len() > limit {
-        return wrong(field, format!("it has {} bytes, and {limit} are allowed", value.len()));
+/// A name as CSI drivers have them.
+fn driver(field: &str, value: &str) -> Result<(), Wrong> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    let ends = |c: char| c.is_ascii_alphanumeric();
+    short(field, value, LONGEST_LABEL)?;
+    if !value.starts_with(ends) || !value.ends_with(ends) || !value.chars().all(plain) {
+        let why = "it must be made of letters, digits, - and . and begin and end with one of the first two";
+        return wrong(field, why);
     }
-    if volmedic_health::sanitize_message(value) != value {
+    Ok(())
+}
+
+fn text(field: &str, value: &str, limit: usize) -> Result<(), Wrong> {
+    short(field, value, limit)?;
+    if value.trim() != value || !value.chars().all(printable) {
         return wrong(field, "it holds control characters, or blanks at its ends");
     }
     Ok(())
+}
+
+/// What would be left out of a message where it is stored.
+fn printable(c: char) -> bool {
+    let framed = || format!("|{c}|");
+    c == ' ' || c.is_ascii_graphic() || volmedic_health::sanitize_message(&framed()) == framed()
+}
+
+/// Length is counted in characters, as the description's readers do.
+fn short(field: &str, value: &str, limit: usize) -> Result<(), Wrong> {
+    match value.chars().count() {
+        long if long > limit => wrong(field, format!("it has {long} characters, and {limit} are allowed")),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -210,9 +260,15 @@ mod tests {
         well["conditions"] = json!([]);
         assert!(Report::read(well.to_string().as_bytes()).is_ok(), "all is well is a report too");
         let mut volume = good();
-        volume["claim"] = Value::Null;
+        volume.as_object_mut().unwrap().remove("claim");
         volume["volume"] = json!({"driver": "disk.example.net", "volumeHandle": "vol-1"});
+        volume["ttlSeconds"] = json!(600.0);
         assert!(Report::read(volume.to_string().as_bytes()).is_ok());
+        let mut long = good();
+        long["conditions"][0]["message"] = json!("ü".repeat(1024));
+        let stored = Report::read(long.to_string().as_bytes()).unwrap().pushed(Timestamp::UNIX_EPOCH);
+        let message = &stored.conditions[0].message;
+        assert!(message.len() <= MAX_MESSAGE_BYTES && message.ends_with('…'), "cut as any other is");
     }
 
     #[test]
@@ -221,9 +277,26 @@ mod tests {
         refused(|r| r["ttlSeconds"] = json!(4_000_000_000_u64), "ttlSeconds");
         refused(|r| r["ttlSeconds"] = json!(-1), "body: it is no report");
         refused(|r| r["source"] = json!("Smart Scan"), "source: it must be made of small letters");
-        refused(|r| r["source"] = json!("x".repeat(64)), "source: it has 64 letters");
+        refused(|r| r["ttlSeconds"] = json!(600.5), "600.5 is no number of seconds");
+        refused(|r| r["ttlSeconds"] = json!("600"), "body: it is no report");
+        refused(|r| r["source"] = json!("x".repeat(64)), "source: it has 64 characters");
         refused(|r| r["claim"]["name"] = json!("../x"), "claim.name");
-        refused(|r| r["claim"] = Value::Null, "give either the claim or the volume");
+        refused(|r| r["claim"] = Value::Null, "body: it is no report");
+        refused(|r| drop(r.as_object_mut().unwrap().remove("claim")), "give either the claim or the volume");
+        refused(
+            |r| {
+                r.as_object_mut().unwrap().remove("claim");
+                r["volume"] = json!({"driver": "-disk", "volumeHandle": "h"});
+            },
+            "volume.driver: it must be made of letters",
+        );
+        refused(
+            |r| {
+                r.as_object_mut().unwrap().remove("claim");
+                r["volume"] = json!({"driver": "disk", "volumeHandle": ""});
+            },
+            "volume.volumeHandle: it may not be empty",
+        );
         refused(|r| r["volume"] = json!({"driver": "d", "volumeHandle": "h"}), "give either");
         refused(
             |r| r["conditions"][0]["status"] = json!("Fine"),
@@ -234,6 +307,8 @@ mod tests {
             "conditions[0].reason: it must be one word",
         );
         refused(|r| r["conditions"][0]["message"] = json!("a\u{7}b"), "control characters");
+        refused(|r| r["conditions"][0]["message"] = json!("abc\u{202e}cba"), "control characters");
+        refused(|r| r["conditions"][0]["message"] = json!(" a"), "blanks at its ends");
         refused(|r| r["conditions"][0]["message"] = json!("x".repeat(2_000)), "1024 are allowed");
         refused(|r| r["conditions"][0]["surprise"] = json!(1), "unknown field `surprise`");
         refused(
@@ -257,15 +332,28 @@ mod tests {
     #[test]
     fn the_description_names_every_field_and_bound() {
         let api: Value = serde_json::from_str(OPENAPI).expect("it is JSON");
-        let report = &api["components"]["schemas"]["Report"];
-        let mut fields: Vec<&str> =
-            report["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-        fields.sort_unstable();
-        assert_eq!(fields, ["claim", "conditions", "source", "ttlSeconds", "volume"]);
-        assert_eq!(report["properties"]["ttlSeconds"]["minimum"], json!(TTL.start()));
-        assert_eq!(report["properties"]["ttlSeconds"]["maximum"], json!(TTL.end()));
-        assert_eq!(report["properties"]["conditions"]["maxItems"], json!(MAX_CONDITIONS));
-        assert_eq!(report["properties"]["source"]["maxLength"], json!(LONGEST_SOURCE));
+        let schemas = &api["components"]["schemas"];
+        for (schema, about) in [("ReportOnClaim", "claim"), ("ReportOnVolume", "volume")] {
+            let report = &schemas[schema];
+            let fields: Vec<&str> =
+                report["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+            let mut expected = [about, "conditions", "source", "ttlSeconds"];
+            expected.sort_unstable();
+            assert_eq!(fields, expected, "{schema}");
+        }
+        let check = |pointer: &str, expected: usize| {
+            assert_eq!(schemas.pointer(pointer), Some(&json!(expected)), "{pointer}");
+        };
+        check("/Ttl/minimum", usize::try_from(*TTL.start()).unwrap());
+        check("/Ttl/maximum", usize::try_from(*TTL.end()).unwrap());
+        check("/Conditions/maxItems", MAX_CONDITIONS);
+        check("/Source/maxLength", LONGEST_SOURCE);
+        check("/Condition/properties/message/maxLength", LONGEST_MESSAGE);
+        check("/Condition/properties/reason/maxLength", volmedic_health::MAX_REASON_BYTES);
+        check("/Claim/properties/namespace/maxLength", LONGEST_LABEL);
+        check("/Claim/properties/name/maxLength", LONGEST_NAME);
+        check("/Volume/properties/driver/maxLength", LONGEST_LABEL);
+        check("/Volume/properties/volumeHandle/maxLength", volmedic_api::resource::limit::HANDLE);
     }
 
     proptest! {

@@ -78,36 +78,56 @@ impl Queue {
     }
 }
 
-/// How fast writes may follow each other: tokens drip in at a rate, up to a number.
+/// How fast requests may follow each other: tokens drip in at a rate, up to a number. Who needs several takes them at once,
+/// and the next one waits until that is made good.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub struct Pace {
     every: Duration,
-    burst: u32,
-    tokens: u32,
+    burst: i64,
+    tokens: i64,
     /// When the newest token dripped in.
     at: Instant,
 }
 
 impl Pace {
-    pub(crate) fn new(per_second: f64, burst: u32, now: Instant) -> Self {
+    pub fn new(per_second: f64, burst: u32, now: Instant) -> Self {
         let sane = if per_second.is_finite() { per_second.clamp(0.01, 10_000.0) } else { 1.0 };
-        let burst = burst.max(1);
+        let burst = burst.max(1).into();
         Self { every: Duration::from_secs_f64(1.0 / sane), burst, tokens: burst, at: now }
     }
 
     /// None if there is a token now, else when there will be one.
-    pub(crate) fn wait(&mut self, now: Instant) -> Option<Instant> {
+    pub fn wait(&mut self, now: Instant) -> Option<Instant> {
         let dripped = now.saturating_duration_since(self.at).as_nanos() / self.every.as_nanos().max(1);
         if dripped > 0 {
             let dripped = u32::try_from(dripped).unwrap_or(u32::MAX);
-            self.tokens = self.tokens.saturating_add(dripped).min(self.burst);
+            self.tokens = self.tokens.saturating_add(dripped.into()).min(self.burst);
             self.at = if self.tokens == self.burst { now } else { self.at + self.every * dripped };
         }
-        (self.tokens == 0).then(|| self.at + self.every)
+        let missing = u32::try_from(1 - self.tokens).ok().filter(|missing| *missing > 0)?;
+        Some(self.at + self.every * missing)
     }
 
-    pub(crate) fn take(&mut self) {
-        self.tokens = self.tokens.saturating_sub(1);
+    pub fn take(&mut self, tokens: u32) {
+        self.tokens = self.tokens.saturating_sub(tokens.into());
+    }
+}
+
+/// Who wants to ask waits for its turn, in the order of coming.
+#[derive(Debug)]
+pub struct Turns(tokio::sync::Mutex<Pace>);
+
+impl Turns {
+    pub fn new(per_second: f64, burst: u32) -> Self {
+        Self(tokio::sync::Mutex::new(Pace::new(per_second, burst, tokio::time::Instant::now().into_std())))
+    }
+
+    pub async fn turn(&self) {
+        let mut pace = self.0.lock().await;
+        while let Some(at) = pace.wait(tokio::time::Instant::now().into_std()) {
+            tokio::time::sleep_until(at.into()).await;
+        }
+        pace.take(1);
     }
 }
 
@@ -165,19 +185,31 @@ mod tests {
         let start = Instant::now();
         let mut pace = Pace::new(10.0, 5, start);
         let mut now = start;
-        let mut sent = 0;
+        let mut sent: u32 = 0;
         while now < start + Duration::from_secs(10) {
             match pace.wait(now) {
                 None => {
-                    pace.take();
-                    sent += 1;
+                    // Every other one needs two.
+                    let needs = 1 + sent % 2;
+                    pace.take(needs);
+                    sent += needs;
                 }
                 Some(at) => now = at,
             }
         }
-        assert!((104..=106).contains(&sent), "{sent}");
+        assert!((104..=107).contains(&sent), "{sent}");
         for odd in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(Pace::new(odd, 0, start).wait(start).is_none());
         }
+    }
+
+    #[tokio::test]
+    async fn turns_come_at_their_pace() {
+        let turns = Turns::new(300.0, 10);
+        let began = Instant::now();
+        for _ in 0..10 + 30 {
+            turns.turn().await;
+        }
+        assert!(began.elapsed() >= Duration::from_millis(95), "{:?}", began.elapsed());
     }
 }

@@ -266,6 +266,7 @@ pub struct StoredMeta {
     pub uid: String,
     pub resource_version: String,
     pub owner_references: Option<Vec<OwnerReference>>,
+    pub creation_timestamp: Option<Time>,
     pub deletion_timestamp: Option<Time>,
 }
 

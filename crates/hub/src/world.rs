@@ -4,17 +4,22 @@
 //! many costs a moment, one too few would be a change that nobody notices.
 
 mod facts;
+mod patients;
+mod shown;
 mod users;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
-use volmedic_api::resource::{NodeReport, VantageKind, VolumeHealthStatus};
+use volmedic_api::resource::{LeaseName, NodeReport, VantageKind, VolumeHealthStatus};
 
 use crate::ClaimKey;
 use crate::agents::{Agents, Now};
+use crate::controllers::Controllers;
 use crate::facts::VolumeId;
 use crate::shape::{self, StorageHealth};
+pub use patients::{Bed, Patient};
+pub use shown::{ShownAgent, ShownClaim, ShownNode};
 use users::{PodRecord, Users};
 
 /// Where facts come from. Until a source was read whole once, what is stored of its vantages stands.
@@ -27,6 +32,8 @@ pub enum Source {
     Stored,
     Reports,
     Leases,
+    /// The Leases of drivers' controllers, as far as their reports name them.
+    Controllers,
     Backends,
     /// Not only which nodes there are, but which of them are down.
     NodesDown,
@@ -58,6 +65,7 @@ pub(crate) struct Stored {
     pub(crate) version: Box<str>,
     /// The uid of the claim it belongs to.
     pub(crate) owner: Option<Box<str>>,
+    pub(crate) made: Option<Timestamp>,
     /// Somebody asked for its deletion.
     pub(crate) going: bool,
     pub(crate) status: Option<VolumeHealthStatus>,
@@ -83,7 +91,9 @@ pub struct World {
     volumes: HashMap<Box<str>, Volume>,
     users: Users,
     agents: Agents,
+    controllers: Controllers,
     reports: BTreeMap<Box<str>, NodeReport>,
+    reports_seen: u64,
     backends: HashMap<Box<str>, Vec<StorageHealth>>,
     nodes: BTreeSet<Box<str>>,
     down: BTreeMap<Box<str>, DownNode>,
@@ -92,11 +102,18 @@ pub struct World {
     /// Whether the API server lets an agent speak only for its own node.
     verified: bool,
     dirty: BTreeSet<ClaimKey>,
+    /// Who shows what is stored, if anybody does.
+    listener: Option<shown::Listener>,
+    /// The same once more, for a healer; `None` where there is none.
+    followed: Option<BTreeSet<ClaimKey>>,
 }
 
 /// The label and the annotation that a PersistentVolume is marked with.
 pub(crate) const HEALTH_LABEL: &str = "volmedic.dev/health";
 pub(crate) const MESSAGE_ANNOTATION: &str = "PVUnhealthMessage";
+
+/// Leases of controllers that are looked at; a cluster has a handful of drivers.
+const LEASES: usize = 256;
 
 impl World {
     /// A source was read whole. The first time, all that is stored of it is judged anew.
@@ -113,7 +130,11 @@ impl World {
 
     /// The claims that may have changed since this was last asked.
     pub fn take_dirty(&mut self) -> BTreeSet<ClaimKey> {
-        std::mem::take(&mut self.dirty)
+        let dirty = std::mem::take(&mut self.dirty);
+        if let Some(followed) = &mut self.followed {
+            followed.extend(dirty.iter().cloned());
+        }
+        dirty
     }
 
     pub fn put_claim(&mut self, namespace: &str, name: &str, uid: &str, body: &shape::Claim) {
@@ -218,6 +239,12 @@ impl World {
         self.dirty.extend(touched);
     }
 
+    /// A report of this version was seen, whichever node's.
+    pub fn saw_report(&mut self, version: &str) {
+        self.reports_seen =
+            version.parse().map_or(self.reports_seen, |seen: u64| seen.max(self.reports_seen));
+    }
+
     pub fn remove_report(&mut self, node: &str) {
         if self.reports.remove(node).is_some() {
             self.touch_node(node);
@@ -242,7 +269,32 @@ impl World {
             tracing::warn!(node = &*node, "the agent gives no sign of life");
             self.touch_node(&node);
         }
-        self.agents.next_due()
+        if self.controllers.tick(now) {
+            self.touch_reported(None);
+        }
+        [self.agents.next_due(), self.controllers.next_due()].into_iter().flatten().min()
+    }
+
+    /// The Leases of the controllers that say that something is wrong.
+    pub fn controller_leases(&mut self) -> BTreeSet<LeaseName> {
+        let reports =
+            self.stored.values().filter_map(|stored| stored.status.as_ref()?.controller_report.as_ref());
+        let ill = reports.filter(|report| !report.health_conditions.is_empty());
+        let named = ill.filter_map(|report| report.lease.clone()).take(LEASES).collect();
+        self.controllers.retain(&named);
+        named
+    }
+
+    /// What was found of such a Lease; nothing, if there is none.
+    pub fn put_controller_lease(&mut self, now: Now, lease: &LeaseName, found: Option<&shape::Lease>) {
+        if self.controllers.put(now, lease, found) {
+            self.touch_reported(Some(lease));
+        }
+    }
+
+    /// It could not be asked for, which is no silence.
+    pub fn miss_controller_lease(&mut self, now: Now, lease: &LeaseName) {
+        self.controllers.postpone(now, lease);
     }
 
     pub fn put_backends(&mut self, node: &str, body: &shape::CsiNode) {
@@ -268,6 +320,7 @@ impl World {
             uid: object.metadata.uid.as_str().into(),
             version: object.metadata.resource_version.as_str().into(),
             owner: object.metadata.owner().map(Into::into),
+            made: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
             going: object.metadata.deletion_timestamp.is_some(),
             status: object.status.clone(),
         };
@@ -276,8 +329,10 @@ impl World {
             return;
         }
         let changed = self.stored.get(&key) != Some(&stored);
-        self.stored.insert(key.clone(), stored);
+        let before = self.stored.insert(key.clone(), stored);
         if changed {
+            let before = before.as_ref().and_then(|before| before.status.as_ref());
+            self.tell(&key, before, self.stored_of(&key));
             self.dirty.insert(key);
         }
     }
@@ -348,6 +403,16 @@ impl World {
 
     fn touch_node(&mut self, node: &str) {
         let touched: Vec<_> = self.users.on(node).cloned().collect();
+        self.dirty.extend(touched);
+    }
+
+    /// The claims of which a controller that names this Lease, or any, reports.
+    fn touch_reported(&mut self, lease: Option<&LeaseName>) {
+        let named = |stored: &Stored| {
+            let report = stored.status.as_ref().and_then(|status| status.controller_report.as_ref());
+            report.is_some_and(|report| lease.is_none() || report.lease.as_ref() == lease)
+        };
+        let touched = self.stored.iter().filter(|(_, stored)| named(stored)).map(|(key, _)| key.clone());
         self.dirty.extend(touched);
     }
 

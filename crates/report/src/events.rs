@@ -7,6 +7,7 @@
 
 mod text;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -21,6 +22,7 @@ use volmedic_health::{Change, Transition};
 use crate::failure::{Failure, call};
 use crate::sender::{Gate, Verdict};
 use crate::story::{ANNOTATION, Story};
+pub(crate) use text::cut;
 pub use text::{EVENT_REASONS, EventReason};
 
 /// Creating, finding it there, reading it, writing it, and once more if somebody was faster.
@@ -32,8 +34,12 @@ const NAME_ROOM: usize = 200;
 /// Objects without a namespace have their events here, where `kubectl` looks for them.
 const NO_NAMESPACE: &str = "default";
 
+/// Where the healer's events come from.
+const HEALER: &str = "volmedic-healer";
 /// Where the agent's events come from; which agent is said by the host beside it.
 const AGENT: &str = "volmedic-agent";
+/// What marks an event of an agent, so that the API server checks it, and no other, against the pods of the namespace.
+const MARK: (&str, &str) = ("volmedic.dev/reported-by", "agent");
 
 /// In whose name events are written.
 #[derive(Debug, Clone)]
@@ -57,9 +63,19 @@ impl Voice {
         }
     }
 
+    /// For the healer, of which there is one.
+    pub fn of_healer(instance: &str) -> Self {
+        Self { component: HEALER.to_owned(), instance: instance.to_owned(), host: None }
+    }
+
     /// For the agent on a node.
     pub fn of_agent(node: &str, instance: &str) -> Self {
         Self { component: AGENT.to_owned(), instance: instance.to_owned(), host: Some(node.to_owned()) }
+    }
+
+    /// Who speaks from a node marks what it writes.
+    fn labels(&self) -> Option<BTreeMap<String, String>> {
+        self.host.is_some().then(|| [(MARK.0.to_owned(), MARK.1.to_owned())].into())
     }
 }
 
@@ -132,18 +148,14 @@ impl EventJob {
     }
 
     fn name(&self) -> String {
-        let name = &self.object.name;
-        let end = (0..=NAME_ROOM.min(name.len())).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
-        let short = name[..end].trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
-        format!("{short}.{:016x}", self.fingerprint)
+        name(&self.object, self.fingerprint)
     }
 
     fn namespace(&self) -> &str {
-        if self.object.namespace.is_empty() { NO_NAMESPACE } else { &self.object.namespace }
+        namespace(&self.object)
     }
 
     fn event(&self, voice: &Voice) -> Event {
-        let ObjectRef { kind, namespace, name, uid } = &self.object;
         let first = self.moments.first().copied().unwrap_or(self.transition.at);
         let (reason, warning, _) = self.reason;
         let story = Story::of(&self.transition).write();
@@ -152,16 +164,10 @@ impl EventJob {
                 name: Some(self.name()),
                 namespace: Some(self.namespace().to_owned()),
                 annotations: story.map(|story| [(ANNOTATION.to_owned(), story)].into()),
+                labels: voice.labels(),
                 ..ObjectMeta::default()
             },
-            involved_object: ObjectReference {
-                api_version: Some(api_version(*kind).to_owned()),
-                kind: Some(kind.as_str().to_owned()),
-                namespace: (!namespace.is_empty()).then(|| namespace.to_string()),
-                name: Some(name.to_string()),
-                uid: Some(uid.to_string()),
-                ..ObjectReference::default()
-            },
+            involved_object: involved(&self.object),
             type_: Some(if warning { "Warning" } else { "Normal" }.to_owned()),
             reason: Some(reason.to_owned()),
             message: Some(text::message(&self.transition, self.known_as.as_deref())),
@@ -184,6 +190,7 @@ impl EventJob {
             "metadata": {
                 "resourceVersion": old.resource_version(),
                 "annotations": { ANNOTATION: story.write() },
+                "labels": voice.labels().unwrap_or_default(),
             },
             "count": old.count.unwrap_or(0).saturating_add(more),
             "lastTimestamp": Time(self.transition.at),
@@ -191,6 +198,31 @@ impl EventJob {
             "reason": reason,
             "reportingInstance": voice.instance,
         })
+    }
+}
+
+/// The name of an event about an object: what it tells, after the object's own name.
+pub(crate) fn name(object: &ObjectRef, fingerprint: u64) -> String {
+    let name = &object.name;
+    let end = (0..=NAME_ROOM.min(name.len())).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
+    let short = name[..end].trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+    format!("{short}.{fingerprint:016x}")
+}
+
+/// Where events about an object are.
+pub(crate) fn namespace(object: &ObjectRef) -> &str {
+    if object.namespace.is_empty() { NO_NAMESPACE } else { &object.namespace }
+}
+
+pub(crate) fn involved(object: &ObjectRef) -> ObjectReference {
+    let ObjectRef { kind, namespace, name, uid } = object;
+    ObjectReference {
+        api_version: Some(api_version(*kind).to_owned()),
+        kind: Some(kind.as_str().to_owned()),
+        namespace: (!namespace.is_empty()).then(|| namespace.to_string()),
+        name: Some(name.to_string()),
+        uid: Some(uid.to_string()),
+        ..ObjectReference::default()
     }
 }
 
@@ -217,7 +249,9 @@ impl Events {
         if self.reads {
             return call(api.get_opt(name)).await;
         }
-        match call(api.patch(name, &PatchParams::default(), &Patch::Merge(json!({})))).await {
+        // What an earlier version of ours wrote may lack the mark.
+        let patch = json!({"metadata": {"labels": self.voice.labels().unwrap_or_default()}});
+        match call(api.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await {
             Ok(event) => Ok(Some(event)),
             Err(Failure::Gone) => Ok(None),
             Err(failure) => Err(failure),

@@ -9,9 +9,12 @@
 
 mod events;
 mod failure;
+mod healths;
+mod heartbeat;
 mod log;
 mod metrics;
 mod node_report;
+mod note;
 mod notice;
 mod recall;
 mod reporter;
@@ -20,11 +23,13 @@ mod status;
 mod story;
 
 pub use events::{EVENT_REASONS, EventReason, Voice};
+pub use healths::HealthOptions;
 pub use metrics::{
     AgentPicture, ClaimUsage, Described, DriverPicture, HelperCounts, METRICS, Metrics, Picture, ProbeResult,
     Probes, Reports, Sick, View, register_agent, register_view,
 };
-pub use node_report::{NodeReporter, NodeReporterOptions, Whereabouts, node_report};
+pub use node_report::{NodeReporter, NodeReporterOptions, Trouble, Whereabouts, node_report};
+pub use note::{Note, Notes};
 pub use notice::Notice;
 pub use recall::{Recall, RecallError, Recalled};
 pub use reporter::{Options, Reporter};

@@ -120,8 +120,6 @@ impl Metrics {
             count: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
         };
-        let reports =
-            Reports { count: Family::default(), queue: Gauge::default(), told: std::sync::Arc::default() };
         let transitions = Family::default();
         // The encoder adds `_total` to a counter's name, and a full stop to every help text.
         registry.register(PROBES.0.trim_end_matches("_total"), PROBES.3, probes.count.clone());
@@ -131,8 +129,7 @@ impl Metrics {
             TRANSITIONS.3,
             Family::clone(&transitions),
         );
-        registry.register(REPORTS.0.trim_end_matches("_total"), REPORTS.3, reports.count.clone());
-        registry.register(QUEUE.0, QUEUE.3, reports.queue.clone());
+        let reports = Reports::register(registry);
         registry.register(START.0, START.3, ConstGauge::new(Timestamp::now().as_second()));
         Self { probes, reports, transitions }
     }
@@ -159,6 +156,14 @@ impl Probes {
 }
 
 impl Reports {
+    /// For whoever reports and counts nothing else.
+    pub fn register(registry: &mut Registry) -> Self {
+        let (count, queue) = (Family::default(), Gauge::default());
+        registry.register(REPORTS.0.trim_end_matches("_total"), REPORTS.3, Family::clone(&count));
+        registry.register(QUEUE.0, QUEUE.3, Gauge::clone(&queue));
+        Self { count, queue, told: std::sync::Arc::default() }
+    }
+
     pub(crate) fn count(&self, outlet: Outlet, verdict: Verdict) {
         let outlet = outlet.word();
         let result = match verdict {
@@ -188,6 +193,9 @@ impl Reports {
             let what = match outlet {
                 Outlet::Event => "events: grant on events what the rights shipped for this role grant",
                 Outlet::Status => "claim status: grant patch on persistentvolumeclaims/status",
+                Outlet::Health => {
+                    "VolumeHealths: grant create on volumehealths and patch on volumehealths/status"
+                }
             };
             tracing::warn!("the API server does not let us write {what}; told once: {why}");
         }
@@ -199,6 +207,7 @@ impl Outlet {
         match self {
             Self::Event => "event",
             Self::Status => "status",
+            Self::Health => "health",
         }
     }
 }

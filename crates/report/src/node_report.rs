@@ -3,7 +3,6 @@
 
 mod compose;
 mod fit;
-mod heartbeat;
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,12 +12,12 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use volmedic_api::resource::{GROUP, NodeReport, NodeVolumeHealth, VERSION};
 
 use crate::failure::{Failure, call};
-pub use compose::{Whereabouts, node_report};
-use heartbeat::Heartbeat;
+use crate::heartbeat::Heartbeat;
+pub use compose::{Trouble, Whereabouts, node_report};
 
 /// Who owns what an agent applies.
 const FIELD_MANAGER: &str = "volmedic-agent";
@@ -194,16 +193,5 @@ fn sentence(failure: &Failure) -> String {
         Failure::Owned(why) | Failure::Refused(why) | Failure::Away(why) | Failure::Busy { why, .. } => {
             why.clone()
         }
-    }
-}
-
-/// Waits for an answer, but no longer than the time to the next try.
-async fn within<T>(
-    limit: Duration,
-    request: impl Future<Output = Result<T, kube::Error>>,
-) -> Result<T, Failure> {
-    match timeout(limit, request).await {
-        Ok(answer) => answer.map_err(|error| Failure::of(&error)),
-        Err(_) => Err(Failure::Away(format!("no answer within {} s", limit.as_secs().max(1)))),
     }
 }

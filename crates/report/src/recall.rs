@@ -11,9 +11,11 @@ use jiff::Timestamp;
 use kube::Client;
 use serde::Deserialize;
 use thiserror::Error;
+use volmedic_api::resource::{ControllerReport, GROUP, HealthCondition, VERSION};
 use volmedic_api::{Kind, ObjectRef};
-use volmedic_health::{Held, Memo, Subject, Vantage, Volume};
+use volmedic_health::{Conditions, Held, Memo, Subject, Vantage, Volume};
 
+use crate::failure::Failure;
 use crate::status::{Claim, Stored};
 use crate::story::{ANNOTATION, Story};
 use merge::Evidence;
@@ -28,6 +30,8 @@ pub struct Recall {
     pub component: String,
     /// Whose claim status is ours; `None` not to look at claims at all.
     pub field_manager: Option<String>,
+    /// Whose reports to the hub are ours: the driver's; `None` not to look at them.
+    pub reports_of: Option<String>,
     /// From where conditions were seen that only a claim's status remembers.
     pub vantage: Vantage,
 }
@@ -39,6 +43,8 @@ pub struct Recalled {
     pub memos: Vec<Memo>,
     /// For [`Reporter::prime`](crate::Reporter::prime).
     pub stored: Vec<Stored>,
+    /// The same, for what was said to the hub.
+    pub reported: Vec<Stored>,
     /// Claims whose stored status is not what was told, with what was: for
     /// [`Reporter::restate`](crate::Reporter::restate).
     pub stale: Vec<(ObjectRef, Vec<Held>)>,
@@ -52,6 +58,8 @@ pub enum RecallError {
     Events(String),
     #[error("cannot read the claims' stored health: {0}; without it news would be told twice")]
     Claims(String),
+    #[error("cannot read what was stored in VolumeHealths: {0}; without it recoveries would not be told")]
+    Reports(String),
 }
 
 impl Recall {
@@ -75,7 +83,7 @@ impl Recall {
             }
         })
         .await
-        .map_err(RecallError::Events)?;
+        .map_err(|failure| RecallError::Events(pages::sentence(failure)))?;
         let Some(manager) = &self.field_manager else { return Ok(evidence.merge()) };
         let mut count = 0_usize;
         pages::read("/api/v1/persistentvolumeclaims", None, client, &mut evidence, |evidence, text| {
@@ -86,8 +94,41 @@ impl Recall {
             }
         })
         .await
-        .map_err(RecallError::Claims)?;
+        .map_err(|failure| RecallError::Claims(pages::sentence(failure)))?;
+        if let Some(driver) = &self.reports_of {
+            self.read_reports(client, driver, &mut evidence, volume_of).await?;
+        }
         Ok(evidence.merge())
+    }
+
+    /// What an earlier run said to the hub. Where there are no VolumeHealths, it said nothing.
+    async fn read_reports(
+        &self,
+        client: &Client,
+        driver: &str,
+        evidence: &mut Evidence,
+        volume_of: impl Fn(&ObjectRef) -> Option<Volume>,
+    ) -> Result<(), RecallError> {
+        let mut count = 0_usize;
+        let path = format!("/apis/{GROUP}/{VERSION}/volumehealths");
+        let read = pages::read(&path, None, client, evidence, |evidence, text| {
+            let Some(reported) = reported(text, driver) else { return };
+            let Some(volume) = volume_of(&reported.claim) else { return };
+            if within(&mut count, "VolumeHealths") {
+                evidence.reported(volume, reported);
+            }
+        });
+        match read.await {
+            Ok(()) | Err(Failure::Gone) => Ok(()),
+            Err(Failure::Forbidden(why)) => {
+                tracing::warn!(
+                    "cannot read what was stored in VolumeHealths: {why}; a recovery since then may not be told to the \
+                     hub; grant list on volumehealths"
+                );
+                Ok(())
+            }
+            Err(failure) => Err(RecallError::Reports(pages::sentence(failure))),
+        }
     }
 }
 
@@ -147,4 +188,37 @@ fn stored(text: &str, manager: &str) -> Option<Stored> {
         conditions: health.conditions(),
         at: health.time().unwrap_or(Timestamp::UNIX_EPOCH),
     })
+}
+
+#[derive(Debug, Deserialize)]
+struct SlimHealth {
+    metadata: SlimHealthMeta,
+    #[serde(default)]
+    status: SlimHealthStatus,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimHealthMeta {
+    namespace: String,
+    name: String,
+    #[serde(default)]
+    owner_references: Vec<SlimObject>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimHealthStatus {
+    controller_report: Option<ControllerReport>,
+}
+
+/// A VolumeHealth in which we say that something is wrong.
+fn reported(text: &str, driver: &str) -> Option<Stored> {
+    let SlimHealth { metadata, status } = serde_json::from_str(text).ok()?;
+    let report = status.controller_report.filter(|report| report.driver == driver)?;
+    let is_claim = |owner: &&SlimObject| owner.kind == Kind::PersistentVolumeClaim.as_str();
+    let owner = metadata.owner_references.iter().find(is_claim)?;
+    let conditions = Conditions::new(report.health_conditions.iter().filter_map(HealthCondition::condition));
+    let claim = ObjectRef::new(Kind::PersistentVolumeClaim, &metadata.namespace, &metadata.name, &owner.uid);
+    (!conditions.is_empty()).then_some(Stored { claim, conditions, at: report.since.0 })
 }

@@ -10,6 +10,7 @@ use volmedic_api::{Kind, ObjectRef};
 use volmedic_health::Held;
 
 use crate::events::{EventJob, Events, Voice};
+use crate::healths::{HealthOptions, Healths};
 use crate::sender::{Courier, Gate, Job, Limits, Outcome, Outlet, Sender};
 use crate::status::{StatusJob, Statuses, Stored, Support};
 use crate::{Metrics, Notice, log};
@@ -21,6 +22,8 @@ pub struct Options {
     /// The name under which claims' status is owned, the same for all replicas and after every restart; `None` to
     /// leave the status alone.
     pub field_manager: Option<String>,
+    /// How the hub gets to know what claims' status cannot hold; `None` not to tell it. Needs a field manager.
+    pub health: Option<HealthOptions>,
     /// Whether events may be read one by one, or only created and patched.
     pub reads_events: bool,
     pub limits: Limits,
@@ -32,6 +35,7 @@ impl Options {
         Self {
             voice: Voice::of_controller(driver, instance),
             field_manager: Some(format!("volmedic-controller/{driver}")),
+            health: None,
             reads_events: true,
             limits: Limits::default(),
         }
@@ -42,6 +46,7 @@ impl Options {
         Self {
             voice: Voice::of_agent(node, instance),
             field_manager: None,
+            health: None,
             reads_events: false,
             limits: Limits::default(),
         }
@@ -61,10 +66,12 @@ impl Reporter {
     ///
     /// Give it a client that does not try again by itself (`default_retry: false`), or those tries escape the limits.
     pub fn start(client: &Client, options: &Options, metrics: Metrics) -> Self {
-        let Options { voice, field_manager, reads_events, limits } = options;
+        let Options { voice, field_manager, health, reads_events, limits } = options;
         let statuses = field_manager.as_ref().map(|manager| Statuses::new(client.clone(), manager));
-        let post =
-            Arc::new(Post { events: Events::new(client.clone(), voice.clone(), *reads_events), statuses });
+        let healths = field_manager.as_ref().zip(health.clone());
+        let healths = healths.map(|(manager, health)| Healths::new(client.clone(), manager, health));
+        let events = Events::new(client.clone(), voice.clone(), *reads_events);
+        let post = Arc::new(Post { events, statuses, healths });
         let sender = Sender::start(post.clone(), limits, metrics.reports.clone());
         Self { sender, post, metrics }
     }
@@ -91,6 +98,12 @@ impl Reporter {
             {
                 self.sender.push(Errand::status(object, job));
             }
+            if self.post.wants_health(object)
+                && let Some(job) =
+                    StatusJob::new(object, notice).or_else(|| StatusJob::reminder(object, notice))
+            {
+                self.sender.push(Errand::health(object, job));
+            }
         }
     }
 
@@ -98,19 +111,30 @@ impl Reporter {
     /// begins to keep it. Nothing is written where that is stored already.
     pub fn restate(&self, claim: &ObjectRef, standing: &[Held], at: Timestamp) {
         if self.post.statuses.is_some() && claim.kind == Kind::PersistentVolumeClaim {
-            self.sender.push(Errand::status(claim, StatusJob::restate(claim, standing, at)));
+            let job = StatusJob::restate(claim, standing, at);
+            self.sender.push(Errand::status(claim, job.clone()));
+            if self.post.wants_health(claim) {
+                self.sender.push(Errand::health(claim, job));
+            }
         }
     }
 
     /// The claims whose stored status says that something is wrong, as far as that is remembered.
     pub fn said_ill(&self) -> Vec<ObjectRef> {
-        self.post.statuses.as_ref().map(Statuses::said_ill).unwrap_or_default()
+        let mut ill = self.post.statuses.as_ref().map(Statuses::said_ill).unwrap_or_default();
+        ill.extend(self.post.healths.iter().flat_map(Healths::said_ill));
+        ill.sort_unstable();
+        ill.dedup();
+        ill
     }
 
-    /// Makes known what was stored before this process began.
-    pub fn prime(&self, stored: &[Stored]) {
+    /// Makes known what was stored before this process began, in the claims and for the hub.
+    pub fn prime(&self, stored: &[Stored], reported: &[Stored]) {
         if let Some(statuses) = &self.post.statuses {
             statuses.prime(stored);
+        }
+        if let Some(healths) = &self.post.healths {
+            healths.prime(reported);
         }
     }
 
@@ -122,15 +146,14 @@ impl Reporter {
     /// The server may be another one than before: an upgrade, a changed feature gate. The next write finds out. Done
     /// by itself when the server was away and is back.
     pub fn look_again(&self) {
-        if let Some(statuses) = &self.post.statuses {
-            statuses.look_again();
-        }
+        self.post.reconnected();
     }
 
-    /// Whether reports were lost because too many waited, and there is room again; answers yes once. Then restate
-    /// every claim that is not well and remind of everything that was told: what was lost is made good by that.
+    /// Whether reports were lost and can be made good now; answers yes once. Too many waited and there is room again, or
+    /// there was no place for them and now may be one. Then restate every claim that is not well.
     pub fn take_overflow(&self) -> bool {
-        self.sender.take_overflow()
+        let room = self.sender.take_overflow();
+        self.post.healths.as_ref().is_some_and(Healths::take_due) || room
     }
 
     /// How much waits to be sent or is on the way.
@@ -148,6 +171,19 @@ impl Reporter {
 struct Post {
     events: Events,
     statuses: Option<Statuses>,
+    healths: Option<Healths>,
+}
+
+impl Post {
+    fn support(&self) -> Support {
+        self.statuses.as_ref().map_or(Support::Unknown, |statuses| *statuses.support().borrow())
+    }
+
+    fn wants_health(&self, claim: &ObjectRef) -> bool {
+        let kept = self.support() == Support::Kept;
+        claim.kind == Kind::PersistentVolumeClaim
+            && self.healths.as_ref().is_some_and(|healths| healths.wants(claim, kept))
+    }
 }
 
 impl std::fmt::Debug for Post {
@@ -167,6 +203,8 @@ struct Errand {
 enum What {
     Event(Box<EventJob>),
     Status(Box<StatusJob>),
+    /// Goes after the status, which shows whether it is needed.
+    Health(Box<StatusJob>),
 }
 
 impl Errand {
@@ -176,6 +214,10 @@ impl Errand {
 
     fn status(object: &ObjectRef, job: StatusJob) -> Self {
         Self { object: (&*object.uid).into(), what: What::Status(Box::new(job)) }
+    }
+
+    fn health(object: &ObjectRef, job: StatusJob) -> Self {
+        Self { object: (&*object.uid).into(), what: What::Health(Box::new(job)) }
     }
 }
 
@@ -188,7 +230,7 @@ impl Job for Errand {
         match (&self.what, &other.what) {
             (What::Event(mine), What::Event(theirs)) => mine.is_same_story(theirs),
             // A claim has one status.
-            (What::Status(_), What::Status(_)) => true,
+            (What::Status(_), What::Status(_)) | (What::Health(_), What::Health(_)) => true,
             _ => false,
         }
     }
@@ -196,7 +238,9 @@ impl Job for Errand {
     fn absorb(&mut self, newer: Self) {
         match (&mut self.what, newer.what) {
             (What::Event(mine), What::Event(theirs)) => mine.absorb(*theirs),
-            (What::Status(mine), What::Status(theirs)) => mine.absorb(*theirs),
+            (What::Status(mine), What::Status(theirs)) | (What::Health(mine), What::Health(theirs)) => {
+                mine.absorb(*theirs);
+            }
             (mine, theirs) => *mine = theirs,
         }
     }
@@ -213,6 +257,7 @@ impl Courier for Post {
         match job.what {
             What::Event(_) => Outlet::Event,
             What::Status(_) => Outlet::Status,
+            What::Health(_) => Outlet::Health,
         }
     }
 
@@ -220,6 +265,7 @@ impl Courier for Post {
         match &job.what {
             What::Event(job) => format!("an event on {}", job.object()),
             What::Status(job) => format!("the health status of {}", job.claim()),
+            What::Health(job) => format!("the VolumeHealth of {}", job.claim()),
         }
     }
 
@@ -227,19 +273,29 @@ impl Courier for Post {
         if let Some(statuses) = &self.statuses {
             statuses.look_again();
         }
+        if let Some(healths) = &self.healths {
+            healths.look_again();
+        }
     }
 
     fn forbidden(&self, outlet: Outlet) {
-        if let (Outlet::Status, Some(statuses)) = (outlet, &self.statuses) {
-            statuses.forbidden();
+        match (outlet, &self.statuses, &self.healths) {
+            (Outlet::Status, Some(statuses), _) => statuses.forbidden(),
+            (Outlet::Health, _, Some(healths)) => healths.forbidden(),
+            _ => {}
         }
     }
 
     async fn send(&self, job: &Errand, gate: &Gate) -> Outcome {
-        let sent = match (&job.what, &self.statuses) {
-            (What::Event(event), _) => self.events.send(event, gate).await,
-            (What::Status(status), Some(statuses)) => statuses.send(status, gate).await,
-            (What::Status(_), None) => Ok(crate::Verdict::Unsupported),
+        let sent = match (&job.what, &self.statuses, &self.healths) {
+            (What::Event(event), _, _) => self.events.send(event, gate).await,
+            (What::Status(status), Some(statuses), _) => statuses.send(status, gate).await,
+            (What::Health(health), _, Some(healths)) => match self.support() {
+                // Its status was not written, so there is no such claim any more.
+                Support::Unknown => Ok(crate::Verdict::Gone),
+                support => healths.send(health, support == Support::Kept, gate).await,
+            },
+            (What::Status(_) | What::Health(_), ..) => Ok(crate::Verdict::Unsupported),
         };
         match sent {
             Ok(verdict) => Outcome::Done(verdict),

@@ -45,6 +45,7 @@ impl Default for Limits {
 pub enum Outlet {
     Event,
     Status,
+    Health,
 }
 
 /// What became of a report.

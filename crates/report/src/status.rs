@@ -33,11 +33,13 @@ const REMEMBERED: usize = 50_000;
 #[derive(Debug, Clone)]
 pub(crate) struct StatusJob {
     claim: ObjectRef,
-    desired: Desired,
+    pub(crate) desired: Desired,
+    /// Nothing changed; but somebody may have taken away what is not looked at in between.
+    pub(crate) again: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Desired {
+pub(crate) enum Desired {
     /// This is wrong; nothing, if it recovered.
     Says { conditions: Conditions, at: Timestamp },
     /// Nothing is said any more.
@@ -76,9 +78,17 @@ impl StatusJob {
             Change::Cleared { ending: Ending::LeftInventory | Ending::VantageGone, .. }
         );
         if unwatched && notice.standing.is_empty() {
-            return Some(Self { claim: claim.clone(), desired: Desired::Nothing });
+            return Some(Self { claim: claim.clone(), desired: Desired::Nothing, again: false });
         }
         Some(Self::restate(claim, &notice.standing, at))
+    }
+
+    /// The same again, if the notice is a reminder.
+    pub(crate) fn reminder(claim: &ObjectRef, notice: &Notice) -> Option<Self> {
+        let is_one = matches!(notice.transition.change, Change::Reminder { .. });
+        let since = notice.standing.iter().map(|held| held.since).max()?;
+        let is_claim = claim.kind == Kind::PersistentVolumeClaim;
+        (is_one && is_claim).then(|| Self { again: true, ..Self::restate(claim, &notice.standing, since) })
     }
 
     /// Brings the stored status to what stands.
@@ -89,7 +99,7 @@ impl StatusJob {
         // An empty list would read as health.
         let wordless = conditions.is_empty() && !standing.is_empty();
         let desired = if wordless { Desired::Nothing } else { Desired::Says { conditions, at } };
-        Self { claim: claim.clone(), desired }
+        Self { claim: claim.clone(), desired, again: false }
     }
 
     pub(crate) fn claim(&self) -> &ObjectRef {
@@ -97,7 +107,8 @@ impl StatusJob {
     }
 
     pub(crate) fn absorb(&mut self, newer: Self) {
-        *self = newer;
+        let again = self.again || newer.again;
+        *self = Self { again, ..newer };
     }
 }
 

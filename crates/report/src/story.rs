@@ -151,18 +151,30 @@ impl Thread {
             About::Blindness => "blindness",
             About::Flapping => "flapping",
         };
-        let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
         let optional = |text: &Option<String>| text.clone().unwrap_or_default();
         let ending = if good_news { "end" } else { "trouble" };
-        for part in
-            [uid, driver, &optional(handle), vantage, about, &optional(status), &optional(reason), ending]
-        {
-            hash.write(part.as_bytes());
-            // No text holds this byte, so no two lists of parts look alike.
-            hash.write(&[0xff]);
-        }
-        hash.finish()
+        fingerprint(&[
+            uid,
+            driver,
+            &optional(handle),
+            vantage,
+            about,
+            &optional(status),
+            &optional(reason),
+            ending,
+        ])
     }
+}
+
+/// The same on every run and in every release.
+pub(crate) fn fingerprint(parts: &[&str]) -> u64 {
+    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+    for part in parts {
+        hash.write(part.as_bytes());
+        // No text holds this byte, so no two lists of parts look alike.
+        hash.write(&[0xff]);
+    }
+    hash.finish()
 }
 
 /// FNV-1a, because the standard hashers promise nothing across builds.
@@ -186,6 +198,7 @@ pub fn vantage_word(vantage: &Vantage) -> String {
         Vantage::Controller => "controller".to_owned(),
         Vantage::Node(name) => format!("node/{name}"),
         Vantage::Host(name) => format!("host/{name}"),
+        Vantage::Kubelet(name) => format!("kubelet/{name}"),
         Vantage::Cluster => "cluster".to_owned(),
         Vantage::Pushed(source) => format!("pushed/{source}"),
     }
@@ -198,6 +211,7 @@ pub fn vantage_from_word(word: &str) -> Option<Vantage> {
         None if word == "cluster" => Vantage::Cluster,
         Some(("node", name)) => Vantage::Node(name.into()),
         Some(("host", name)) => Vantage::Host(name.into()),
+        Some(("kubelet", name)) => Vantage::Kubelet(name.into()),
         Some(("pushed", source)) => Vantage::Pushed(source.into()),
         _ => return None,
     })

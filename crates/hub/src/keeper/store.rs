@@ -34,8 +34,10 @@ pub(crate) enum Write {
         version: Box<str>,
         status: Box<VolumeHealthStatus>,
     },
+    /// This very version, where it would not go if it had changed meanwhile.
     Remove {
         uid: Box<str>,
+        version: Option<Box<str>>,
     },
 }
 
@@ -119,7 +121,7 @@ impl Store {
                 self.apply(key, &meta.uid, &meta.resource_version, &status).await.map(Some)
             }
             Write::Apply { uid, version, status } => self.apply(key, &uid, &version, &status).await.map(Some),
-            Write::Remove { uid } => self.remove(key, &uid).await.map(|()| None),
+            Write::Remove { uid, version } => self.remove(key, &uid, version.as_deref()).await.map(|()| None),
         }
     }
 
@@ -162,8 +164,9 @@ impl Store {
         object["status"] =
             serde_json::to_value(status).map_err(|error| Failure::Refused(error.to_string()))?;
         if let Some(status) = object["status"].as_object_mut() {
-            // The healer's.
+            // The healer's, and the driver's controller's.
             status.remove("heals");
+            status.remove("controllerReport");
         }
         let request = resource(key).patch_subresource("status", &key.name, &params, &Patch::Apply(object));
         self.call("applied", request.map_err(|error| Failure::Refused(error.to_string()))?).await
@@ -174,7 +177,7 @@ impl Store {
         &self,
         key: &ClaimKey,
         read: &StoredMeta,
-        heals: &[&Heal],
+        heals: &[Heal],
     ) -> Result<StoredHealth, Failure> {
         let params = PatchParams::apply(HEALER).force();
         let mut object = object(key);
@@ -185,8 +188,9 @@ impl Store {
         self.call("applied", request.map_err(|error| Failure::Refused(error.to_string()))?).await
     }
 
-    async fn remove(&self, key: &ClaimKey, uid: &str) -> Result<(), Failure> {
-        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    async fn remove(&self, key: &ClaimKey, uid: &str, version: Option<&str>) -> Result<(), Failure> {
+        let preconditions =
+            Preconditions { uid: Some(uid.to_owned()), resource_version: version.map(str::to_owned) };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         let request = resource(key).delete(&key.name, &params);
         let request = request.map_err(|error| Failure::Refused(error.to_string()))?;

@@ -245,6 +245,9 @@ fn heals_are_left_to_the_healer() {
         remedy: "remount".to_owned(),
         node: None,
         message: String::new(),
+        code: String::new(),
+        attempt: 1,
+        not_before: None,
     });
     assert_eq!(merge(at(1), &facts(vec![]), Some(&before)), before);
 }
@@ -340,4 +343,49 @@ mod properties {
             prop_assert_eq!(status.headline.health, worst.unwrap_or_default());
         }
     }
+}
+
+#[test]
+fn who_has_seen_less_leaves_alone_what_others_wrote_from_newer_reports() {
+    let ill = |reason: &str, seen: u64| Facts {
+        reports_seen: seen,
+        ..facts(vec![view(
+            VantageKind::Host,
+            Some("a"),
+            vec![wrong(Status::Degraded, reason, Since::Exactly(at(0)))],
+        )])
+    };
+    let newest = stored(at(1), &ill("SlowIO", 7), None).unwrap();
+    let newest = stored(at(2), &ill("IOHung", 9), Some(&newest)).unwrap();
+    let soon = at(2) + 10.seconds();
+    let behind = decide(soon, &ill("SlowIO", 8), Some(&newest), KEEP);
+    assert_eq!((behind.action, behind.due), (Action::Nothing, Some(at(3))));
+    let nothing_yet = Facts { reports_seen: 3, ..facts(vec![]) };
+    assert_eq!(decide(soon, &nothing_yet, Some(&newest), KEEP).action, Action::Nothing);
+    assert_eq!(decide(soon, &ill("IOHung", 12), Some(&newest), KEEP).action, Action::Nothing);
+    let next = stored(soon, &ill("LegsLost", 12), Some(&newest)).unwrap();
+    let reasons: Vec<_> = next.history.iter().filter_map(|past| past.reason.as_deref()).collect();
+    assert_eq!(reasons, ["LegsLost", "IOHung", "SlowIO"]);
+    // A store that was restored counts versions from before.
+    let Action::Write(restored) = decide(at(4), &ill("SlowIO", 8), Some(&newest), KEEP).action else {
+        panic!()
+    };
+    assert_eq!(restored.headline.reason.as_deref(), Some("SlowIO"));
+}
+
+#[test]
+fn what_was_said_of_a_silent_controller_stands_until_we_know_better() {
+    let what = What::Unknown { reason: CONTROLLER_SILENT.to_owned(), message: String::new() };
+    let silent = Seen { what, since: Since::Exactly(at(0)) };
+    let gone = wrong(Status::Inaccessible, "VolumeNotFound", Since::NotAfter(at(0)));
+    let first = facts(vec![view(VantageKind::Controller, None, vec![gone.clone(), silent])]);
+    let before = stored(at(1), &first, None).unwrap();
+    let unsure = Facts {
+        undetermined_controller: true,
+        ..facts(vec![view(VantageKind::Controller, None, vec![gone.clone()])])
+    };
+    assert_eq!(decide(at(2), &unsure, Some(&before), KEEP).action, Action::Nothing);
+    let back = facts(vec![view(VantageKind::Controller, None, vec![gone])]);
+    let after = stored(at(2), &back, Some(&before)).unwrap();
+    assert_eq!(lines(&after), ["controller HealthFailure Inaccessible/VolumeNotFound"]);
 }

@@ -1,13 +1,16 @@
 //! Whom to believe about a claim.
 
-use volmedic_api::resource::{ConditionStatus, HealthCondition, NodeReport, NodeVantage, VantageKind};
+use volmedic_api::resource::{
+    ConditionStatus, ControllerReport, HealthCondition, NodeReport, NodeVantage, VantageKind,
+};
 use volmedic_health::{Condition, Conditions, Reason, Status, WellKnown};
 
 use super::{Marks, Stored, World};
 use crate::ClaimKey;
 use crate::agents::Life;
+use crate::controllers::Word;
 use crate::facts::{Facts, Seen, Since, View, VolumeId, What};
-use crate::merge::AGENT_SILENT;
+use crate::merge::{AGENT_SILENT, CONTROLLER_SILENT};
 use crate::shape::ToldCondition;
 
 /// Pods that a message names one by one.
@@ -51,18 +54,78 @@ impl World {
             }
             views.extend(self.agent(node, volume.as_ref(), life));
         }
-        Facts { volume, views, unheard: self.unheard(), undetermined, pushed: None }
+        let mut unheard = self.unheard();
+        let lease = self.report(key).and_then(|report| report.lease.as_ref());
+        if lease.is_some() && !self.heard.contains(&super::Source::Controllers) {
+            unheard.push(VantageKind::Controller);
+        }
+        Facts {
+            volume,
+            views,
+            unheard,
+            undetermined,
+            undetermined_controller: self.controllers.word(lease) == Word::Undetermined,
+            reports_seen: self.reports_seen,
+            pushed: None,
+        }
     }
 
-    /// What the driver's controller says, as its sidecar stored it.
+    /// What the driver's controller says: where the API server keeps it in the claim, there; else to us.
     fn controller(&self, key: &ClaimKey) -> Option<View> {
-        let told = self.claims.get(key)?.body.status.health_status.as_ref()?;
+        let seen = match self.report(key) {
+            Some(report) => self.reported(report)?,
+            None => self.kept_in_claim(key)?,
+        };
         // Which nodes are down we judge ourselves, for all drivers alike.
         let down = Reason::from(WellKnown::NodeDown);
-        let conditions = Conditions::new(told.conditions().filter(|condition| condition.reason != down));
+        let is_down = |seen: &Seen| matches!(&seen.what, What::Wrong(condition) if condition.reason == down);
+        let seen = seen.into_iter().filter(|seen| !is_down(seen)).collect();
+        Some(View { kind: VantageKind::Controller, node: None, verified: None, seen })
+    }
+
+    fn kept_in_claim(&self, key: &ClaimKey) -> Option<Vec<Seen>> {
+        let told = self.claims.get(key)?.body.status.health_status.as_ref()?;
         let since = told.time().map_or(Since::Unsaid, Since::NotAfter);
-        let seen = conditions.into_iter().map(|condition| Seen { what: What::Wrong(condition), since });
-        Some(View { kind: VantageKind::Controller, node: None, verified: None, seen: seen.collect() })
+        let conditions = Conditions::new(told.conditions());
+        Some(conditions.into_iter().map(|condition| Seen { what: What::Wrong(condition), since }).collect())
+    }
+
+    /// What a controller wrote into the object, if it is the one of this claim's driver.
+    fn report(&self, key: &ClaimKey) -> Option<&ControllerReport> {
+        let (claim, stored) = (self.claims.get(key)?, self.stored.get(key)?);
+        stored.owner.as_ref().filter(|owner| **owner == claim.uid)?;
+        let report = stored.status.as_ref()?.controller_report.as_ref()?;
+        let (driver, _) = self.volume_of(key)?.id.csi.as_ref()?;
+        (**driver == *report.driver).then_some(report)
+    }
+
+    /// Nothing, if it is not to be believed any more.
+    fn reported(&self, report: &ControllerReport) -> Option<Vec<Seen>> {
+        if report.lease.is_some() && !self.heard.contains(&super::Source::Controllers) {
+            return None;
+        }
+        let at_latest = |mut seen: Seen| {
+            if let Since::Exactly(at) = seen.since {
+                seen.since = Since::NotAfter(at);
+            }
+            seen
+        };
+        let mut seen: Vec<Seen> = report.health_conditions.iter().filter_map(seen).map(at_latest).collect();
+        match self.controllers.word(report.lease.as_ref()) {
+            Word::Gone => None,
+            Word::Stands | Word::Undetermined => Some(seen),
+            // That it is well now, nobody says.
+            Word::Silent { .. } if seen.is_empty() => None,
+            Word::Silent { since } => {
+                let message = format!(
+                    "the controller of driver {} is silent since {since:.0}; what it said last stands for a day",
+                    report.driver
+                );
+                let what = What::Unknown { reason: CONTROLLER_SILENT.to_owned(), message };
+                seen.push(Seen { what, since: Since::Exactly(since) });
+                Some(seen)
+            }
+        }
     }
 
     /// Nodes that are down while the claim is used there.

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::facts::{Seen, View, What};
 
+mod patients;
+
 const DRIVER: &str = "disk.example.net";
 
 fn read<T: DeserializeOwned>(value: Value) -> T {
@@ -34,6 +36,7 @@ fn world() -> World {
         Source::Stored,
         Source::Reports,
         Source::Leases,
+        Source::Controllers,
     ] {
         world.heard(source);
     }
@@ -298,4 +301,81 @@ fn a_generic_ephemeral_volume_is_used_by_its_pod() {
     let pod = json!({"spec": {"nodeName": "n2", "volumes": [{"name": "x", "ephemeral": {"volumeClaimTemplate": {}}}]}});
     world.put_pod("shop", "b", &read(pod));
     assert_eq!(dirty(&mut world), ["b-x"]);
+}
+
+/// Stores what a controller says of claim `a`.
+fn controller_says(world: &mut World, version: &str, driver: &str, owner: &str, reasons: &[&str]) {
+    let condition = |reason: &&str| {
+        json!({"type": "HealthFailure", "status": "True", "errorCode": "Inaccessible", "reason": reason,
+            "lastTransitionTime": "2026-08-21T10:00:00Z"})
+    };
+    let conditions: Vec<Value> = reasons.iter().map(condition).collect();
+    let owner = json!([{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": "a", "uid": owner}]);
+    let metadata = json!({"uid": "u", "resourceVersion": version, "ownerReferences": owner});
+    let report = json!({"driver": driver, "lease": {"namespace": "csi", "name": "leader"},
+        "healthConditions": conditions, "since": "2026-08-21T10:00:00Z"});
+    let object = json!({"metadata": metadata, "status": {"controllerReport": report}});
+    world.put_stored("shop", "a", &read(object));
+}
+
+#[test]
+fn a_controller_is_heard_about_volumes_of_its_driver_and_of_this_very_claim() {
+    let mut world = world();
+    controller_says(&mut world, "1", DRIVER, "uid-a", &["VolumeNotFound", "NodeDown"]);
+    assert_eq!(dirty(&mut world), ["a"]);
+    assert_eq!(views(&world, "a"), ["controller: Inaccessible/VolumeNotFound"]);
+    let kept = json!({"healthStatus": {"healthConditions": [{"status": "Degraded", "reason": "Older"}]}});
+    claim(&mut world, "a", kept);
+    assert_eq!(views(&world, "a").len(), 1, "one vantage, whatever way it is heard");
+    controller_says(&mut world, "2", DRIVER, "uid-a", &[]);
+    assert_eq!(views(&world, "a"), ["controller:"], "it recovered");
+    claim(&mut world, "a", json!({}));
+    controller_says(&mut world, "3", "other.example.net", "uid-a", &["Lie"]);
+    assert_eq!(views(&world, "a"), [""; 0]);
+    controller_says(&mut world, "4", DRIVER, "an-earlier-claim", &["Over"]);
+    assert_eq!(views(&world, "a"), [""; 0]);
+}
+
+#[test]
+fn a_controller_that_falls_silent_is_unknown_and_after_a_day_no_longer_believed() {
+    let mut world = world();
+    let start = Instant::now();
+    let begun: Timestamp = "2026-08-21T12:00:00Z".parse().unwrap();
+    let at = |seconds: u64| Now {
+        day: begun + jiff::SignedDuration::from_secs(i64::try_from(seconds).unwrap()),
+        clock: start + Duration::from_secs(seconds),
+    };
+    let lease = LeaseName { namespace: "csi".to_owned(), name: "leader".to_owned() };
+    let renewed = |seconds: u64| -> shape::Lease {
+        read(json!({"spec": {"leaseDurationSeconds": 1, "renewTime": format!("{:.6}", at(seconds).day)}}))
+    };
+    controller_says(&mut world, "1", DRIVER, "uid-a", &["VolumeNotFound"]);
+    assert_eq!(world.controller_leases(), [lease.clone()].into());
+    assert!(world.facts(&key("a")).undetermined_controller);
+    world.put_controller_lease(at(0), &lease, Some(&renewed(0)));
+    world.put_controller_lease(at(10), &lease, Some(&renewed(9)));
+    assert!(!world.facts(&key("a")).undetermined_controller);
+    world.take_dirty();
+    world.tick(at(100), true);
+    assert_eq!(dirty(&mut world), [""; 0], "a rollout takes a moment");
+    world.miss_controller_lease(at(110), &lease);
+    world.tick(at(200), true);
+    assert_eq!(dirty(&mut world), [""; 0], "we could not hear it");
+    world.put_controller_lease(at(220), &lease, None);
+    world.tick(at(240), true);
+    assert_eq!(dirty(&mut world), ["a"]);
+    assert_eq!(views(&world, "a"), ["controller: Inaccessible/VolumeNotFound Unknown/ControllerSilent"]);
+    world.tick(at(86_300), true);
+    assert_eq!(dirty(&mut world), [""; 0]);
+    world.tick(at(86_500), true);
+    assert_eq!((dirty(&mut world), views(&world, "a").len()), (vec!["a".to_owned()], 0));
+    world.put_controller_lease(at(86_600), &lease, Some(&renewed(86_600)));
+    assert_eq!(dirty(&mut world), ["a"]);
+    assert_eq!(views(&world, "a"), ["controller: Inaccessible/VolumeNotFound"], "it is back");
+
+    // Another hub begins, long after the controller went: it does not believe for a moment what is over.
+    let mut later = self::world();
+    controller_says(&mut later, "1", DRIVER, "uid-a", &["VolumeNotFound"]);
+    later.put_controller_lease(at(200_000), &lease, Some(&renewed(10)));
+    assert_eq!(views(&later, "a"), [""; 0]);
 }

@@ -116,6 +116,11 @@ impl Users {
         self.by_claim.get(claim).into_iter().flatten().map(|(node, pods)| (&**node, pods))
     }
 
+    /// Every claim that is used, with the nodes.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&ClaimKey, impl Iterator<Item = &str>)> {
+        self.by_claim.iter().map(|(claim, nodes)| (claim, nodes.keys().map(AsRef::as_ref)))
+    }
+
     /// What the kubelet says of a claim in one pod.
     pub(super) fn told<'a>(&'a self, claim: &'a ClaimKey, pod: &str) -> impl Iterator<Item = &'a Told> {
         let pod = self.pods.get(&(claim.namespace.clone(), pod.into()));

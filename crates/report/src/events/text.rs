@@ -100,7 +100,8 @@ pub(crate) fn message(transition: &Transition, known_as: Option<&str>) -> String
     })
 }
 
-fn cut(mut text: String) -> String {
+/// To what an event may hold.
+pub(crate) fn cut(mut text: String) -> String {
     if text.len() > MAX_MESSAGE {
         let room = MAX_MESSAGE - '…'.len_utf8();
         let end = (0..=room).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);

@@ -1,10 +1,11 @@
 //! A node's report, made of what its agent has told.
 
+use jiff::Timestamp;
 use volmedic_api::ObjectRef;
 use volmedic_api::resource::{
     Agent, Check, ClaimName, Counts, HealthCondition, NodeReport, NodeVantage, NodeVolume, PodName,
 };
-use volmedic_health::{Memo, Subject, Tally, Vantage, Volume};
+use volmedic_health::{Held, Subject, Tally, Vantage, Volume};
 
 /// Who uses a volume on this node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,18 +16,33 @@ pub struct Whereabouts {
     pub pods: Vec<ObjectRef>,
 }
 
+/// What is wrong with one volume as seen from one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    pub subject: Subject,
+    pub vantage: Vantage,
+    /// What is believed to be wrong, whether or not it was told.
+    pub conditions: Vec<Held>,
+    /// Since when nobody could look.
+    pub blind_since: Option<Timestamp>,
+    /// Since when it comes and goes.
+    pub flapping_since: Option<Timestamp>,
+    /// What speaks for it.
+    pub evidence: Vec<String>,
+}
+
 /// What an agent has to say of its node.
 ///
-/// `memos` is [`Ledger::memos`](volmedic_health::Ledger::memos), `tally` counts the volumes of all drivers, and
-/// `whereabouts` answers `None` for a volume that is no longer used here, which is then left out.
+/// `tally` counts the volumes of all drivers, and `whereabouts` answers `None` for a volume that is no longer used here,
+/// which is then left out.
 pub fn node_report(
     version: &str,
-    memos: &[Memo],
+    troubles: &[Trouble],
     tally: Tally,
     checks: Vec<Check>,
     whereabouts: impl Fn(&Volume) -> Option<Whereabouts>,
 ) -> NodeReport {
-    let volumes = memos.iter().filter_map(|memo| entry(memo, &whereabouts)).collect();
+    let volumes = troubles.iter().filter_map(|trouble| entry(trouble, &whereabouts)).collect();
     NodeReport {
         agent: Agent { version: version.to_owned() },
         counts: counts(tally),
@@ -36,19 +52,23 @@ pub fn node_report(
     }
 }
 
-fn entry(memo: &Memo, whereabouts: impl Fn(&Volume) -> Option<Whereabouts>) -> Option<NodeVolume> {
-    let Subject::Volume(volume) = &memo.subject else { return None };
-    let vantage = match memo.vantage {
+fn entry(trouble: &Trouble, whereabouts: impl Fn(&Volume) -> Option<Whereabouts>) -> Option<NodeVolume> {
+    let Subject::Volume(volume) = &trouble.subject else { return None };
+    let vantage = match trouble.vantage {
         Vantage::Node(_) => NodeVantage::Node,
         Vantage::Host(_) => NodeVantage::Host,
-        Vantage::Controller | Vantage::Cluster | Vantage::Pushed(_) => return None,
+        Vantage::Controller | Vantage::Kubelet(_) | Vantage::Cluster | Vantage::Pushed(_) => return None,
     };
-    let told = memo.told.iter().map(|held| HealthCondition::new(&held.condition, held.since));
-    let blind = memo.blind_since.map(|since| {
+    let wrong = trouble.conditions.iter().map(|held| HealthCondition::new(&held.condition, held.since));
+    let blind = trouble.blind_since.map(|since| {
         let message = format!("it could not be looked at since {since:.0}; what was known of it stands");
         HealthCondition::unknown("NotSeen", &message, since)
     });
-    let health_conditions: Vec<_> = told.chain(blind).collect();
+    let flapping = trouble.flapping_since.map(|since| {
+        let message = format!("what is wrong comes and goes since {since:.0}; what was seen last stands");
+        HealthCondition::unknown("Flapping", &message, since)
+    });
+    let health_conditions: Vec<_> = wrong.chain(blind).chain(flapping).collect();
     if health_conditions.is_empty() {
         return None;
     }
@@ -68,7 +88,7 @@ fn entry(memo: &Memo, whereabouts: impl Fn(&Volume) -> Option<Whereabouts>) -> O
             })
             .collect(),
         health_conditions,
-        evidence: Vec::new(),
+        evidence: trouble.evidence.clone(),
     })
 }
 
@@ -88,9 +108,8 @@ fn counts(tally: Tally) -> Counts {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
     use volmedic_api::Kind;
-    use volmedic_health::{Condition, Ledger, Policy, Reason, Sight, Status, WhyKind};
+    use volmedic_health::{Condition, Reason, Status};
 
     use super::*;
 
@@ -99,20 +118,28 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_from_this_node_is_in_it_and_nothing_else() {
-        let mut ledger = Ledger::new(Policy::default());
+    fn what_is_wrong_as_seen_from_this_node_is_in_it_and_nothing_else() {
+        let stuck = Condition::new(Status::Inaccessible, Reason::new("IOHung"), "stuck");
         let host = Vantage::Host("n".into());
-        let sick = || Sight::adverse([Condition::new(Status::Inaccessible, Reason::new("IOHung"), "stuck")]);
-        for handle in ["a", "gone", "well", "dark"] {
-            let sight = if handle == "well" || handle == "dark" { Sight::Healthy } else { sick() };
-            ledger.record(at(1), &Subject::volume("d", handle), &host, sight);
-        }
-        ledger.record(at(2), &Subject::volume("d", "a"), &Vantage::Node("n".into()), sick());
-        ledger.record(at(2), &Subject::volume("d", "a"), &Vantage::Controller, sick());
-        for minute in 2..20 {
-            let dark = Sight::not_seen(WhyKind::TimedOut, "no answer");
-            ledger.record(at(minute), &Subject::volume("d", "dark"), &host, dark);
-        }
+        let trouble = |handle: &str, vantage: &Vantage| Trouble {
+            subject: Subject::volume("d", handle),
+            vantage: vantage.clone(),
+            conditions: vec![Held { condition: stuck.clone(), since: at(1) }],
+            blind_since: None,
+            flapping_since: None,
+            evidence: vec!["the kernel said: so".to_owned()],
+        };
+        let nothing = |handle: &str| Trouble { conditions: Vec::new(), ..trouble(handle, &host) };
+        let troubles = [
+            trouble("a", &host),
+            trouble("a", &Vantage::Node("n".into())),
+            trouble("a", &Vantage::Controller),
+            trouble("gone", &host),
+            nothing("well"),
+            Trouble { blind_since: Some(at(9)), ..nothing("dark") },
+            Trouble { flapping_since: Some(at(9)), ..trouble("unsteady", &host) },
+            Trouble { subject: Subject::Backend("d".into()), ..trouble("", &host) },
+        ];
         let pod = ObjectRef::new(Kind::Pod, "shop", "web-0", "u");
         let whereabouts = |volume: &Volume| {
             (&*volume.handle != "gone").then(|| Whereabouts {
@@ -122,15 +149,18 @@ mod tests {
             })
         };
         let tally = Tally { healthy: 1, inaccessible: 2, unknown: 1, ..Tally::default() };
-        let report = node_report("1.2.3", &ledger.memos(), tally, Vec::new(), whereabouts);
-        let mut lines: Vec<String> = report
-            .volumes
-            .iter()
-            .map(|v| format!("{:?} {} {}", v.vantage, v.volume_handle, v.health_conditions[0].reason))
-            .collect();
-        lines.sort_unstable();
-        assert_eq!(lines, ["Host a IOHung", "Host dark NotSeen", "Node a IOHung"]);
+        let report = node_report("1.2.3", &troubles, tally, Vec::new(), whereabouts);
+        let reasons = |volume: &NodeVolume| {
+            let all: Vec<&str> = volume.health_conditions.iter().map(|one| one.reason.as_str()).collect();
+            format!("{:?} {} {}", volume.vantage, volume.volume_handle, all.join(" "))
+        };
+        let lines: Vec<String> = report.volumes.iter().map(reasons).collect();
+        assert_eq!(
+            lines,
+            ["Host a IOHung", "Node a IOHung", "Host dark NotSeen", "Host unsteady IOHung Flapping"]
+        );
         assert_eq!((report.counts.volumes, report.counts.inaccessible), (4, 2));
         assert_eq!(report.volumes[0].pods[0].name, "web-0");
+        assert_eq!(report.volumes[0].evidence, ["the kernel said: so"]);
     }
 }

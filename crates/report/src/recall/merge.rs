@@ -21,6 +21,7 @@ pub(super) struct Evidence {
     /// Claims on which a condition of a volume was told.
     claims: BTreeMap<ObjectRef, Volume>,
     stored: BTreeMap<ObjectRef, (Volume, Stored)>,
+    reported: BTreeMap<ObjectRef, (Volume, Stored)>,
 }
 
 impl Evidence {
@@ -31,6 +32,7 @@ impl Evidence {
             replaced: HashMap::new(),
             claims: BTreeMap::new(),
             stored: BTreeMap::new(),
+            reported: BTreeMap::new(),
         }
     }
 
@@ -55,8 +57,17 @@ impl Evidence {
         self.stored.insert(stored.claim.clone(), (volume, stored));
     }
 
+    /// The same, as it was said to the hub.
+    pub(super) fn reported(&mut self, volume: Volume, reported: Stored) {
+        self.reported.insert(reported.claim.clone(), (volume, reported));
+    }
+
     pub(super) fn merge(self) -> Recalled {
-        let Self { vantage, stories, replaced, claims, stored } = self;
+        let Self { vantage, stories, replaced, claims, stored, reported } = self;
+        let said: Vec<Stored> = reported.values().map(|(_, reported)| reported.clone()).collect();
+        // What the claim itself keeps counts.
+        let (kept, mut stored) = (stored, reported);
+        stored.extend(kept.clone());
         let mut memos: BTreeMap<(Subject, Vantage), Memo> = BTreeMap::new();
         for (thread, (vantage, story)) in &stories {
             let ended = replaced.get(thread).is_some_and(|at| *at >= story.at);
@@ -85,9 +96,9 @@ impl Evidence {
         let stale = stale(&memos, &claims, &stored);
         let mut told_on = claims;
         told_on.extend(stored.iter().map(|(claim, (volume, _))| (claim.clone(), volume.clone())));
-        let stored = stored.into_values().map(|(_, stored)| stored).collect();
+        let kept = kept.into_values().map(|(_, stored)| stored).collect();
         let told_on = told_on.into_iter().collect();
-        Recalled { memos: memos.into_values().collect(), stored, stale, told_on }
+        Recalled { memos: memos.into_values().collect(), stored: kept, reported: said, stale, told_on }
     }
 }
 

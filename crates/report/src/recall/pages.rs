@@ -37,7 +37,7 @@ pub(super) async fn read<T>(
     client: &Client,
     into: &mut T,
     mut take: impl FnMut(&mut T, &str),
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let mut restarts = 0;
     let mut next: Option<String> = None;
     for _ in 0..PAGES {
@@ -59,10 +59,10 @@ pub(super) async fn read<T>(
             }
             // Our place in the list is lost.
             Err(Failure::Gone) if params.continue_token.is_some() && restarts < RESTARTS => restarts += 1,
-            Err(failure) => return Err(sentence(failure)),
+            Err(failure) => return Err(failure),
         }
     }
-    Err(format!("the list does not end after {PAGES} pages"))
+    Err(Failure::Refused(format!("the list does not end after {PAGES} pages")))
 }
 
 async fn page(path: &str, params: &ListParams, client: &Client) -> Result<Page, Failure> {
@@ -84,7 +84,7 @@ async fn page(path: &str, params: &ListParams, client: &Client) -> Result<Page, 
     }
 }
 
-fn sentence(failure: Failure) -> String {
+pub(super) fn sentence(failure: Failure) -> String {
     match failure {
         Failure::Gone => "there is no such list on the API server".to_owned(),
         Failure::Exists | Failure::Conflict => "the API server speaks of a conflict".to_owned(),

@@ -135,7 +135,7 @@ impl Desk {
         tokio::time::sleep(Duration::from_millis(200)).await;
         let mut next = Self::with(client, asked, &namespace, claims, limits);
         let recalled = next.recall().await;
-        next.reporter.prime(&recalled.stored);
+        next.reporter.prime(&recalled.stored, &recalled.reported);
         for memo in recalled.memos.clone() {
             next.ledger.recall(memo);
         }
@@ -155,6 +155,7 @@ impl Desk {
         let recall = Recall {
             component: options.voice.component,
             field_manager: options.field_manager.filter(|_| status_too),
+            reports_of: None,
             vantage: Vantage::Controller,
         };
         let volume_of = |claim: &ObjectRef| {

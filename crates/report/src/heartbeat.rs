@@ -1,4 +1,4 @@
-//! That the agent lives.
+//! That we live, for the hub: a Lease that is renewed.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -8,18 +8,17 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::{sentence, within};
 use crate::failure::Failure;
 
 /// The Lease is good for so many beats; one or two may get lost.
 const BEATS: u32 = 4;
 
-pub(super) struct Heartbeat {
+pub(crate) struct Heartbeat {
     api: Api<Lease>,
     name: String,
-    node: String,
+    holder: String,
     every: Duration,
     /// As it was last read or written.
     lease: Option<Lease>,
@@ -27,18 +26,18 @@ pub(super) struct Heartbeat {
 }
 
 impl Heartbeat {
-    pub(super) fn new(client: &Client, namespace: &str, name: &str, node: &str, every: Duration) -> Self {
+    pub(crate) fn new(client: &Client, namespace: &str, name: &str, holder: &str, every: Duration) -> Self {
         Self {
             api: Api::namespaced(client.clone(), namespace),
             name: name.to_owned(),
-            node: node.to_owned(),
+            holder: holder.to_owned(),
             every: every.max(Duration::from_millis(100)),
             lease: None,
             trouble: false,
         }
     }
 
-    pub(super) async fn run(mut self) -> Infallible {
+    pub(crate) async fn run(mut self) -> Infallible {
         let mut beats = interval(self.every);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -48,11 +47,11 @@ impl Heartbeat {
                 Err(failure) => {
                     self.lease = None;
                     if !std::mem::replace(&mut self.trouble, true) {
-                        let why = match &failure {
-                            Failure::Gone => "its namespace is not there".to_owned(),
-                            other => sentence(other),
-                        };
-                        tracing::warn!("the hub is not told that this agent lives: {why}; trying on");
+                        tracing::warn!(
+                            "the hub is not told that we live, by the lease {}: {}; trying on",
+                            self.name,
+                            sentence(&failure)
+                        );
                     }
                 }
             }
@@ -71,7 +70,7 @@ impl Heartbeat {
         };
         let seconds = (self.every * BEATS).as_secs().max(1);
         lease.spec = Some(LeaseSpec {
-            holder_identity: Some(self.node.clone()),
+            holder_identity: Some(self.holder.clone()),
             lease_duration_seconds: Some(i32::try_from(seconds).unwrap_or(i32::MAX)),
             renew_time: Some(MicroTime(Timestamp::now())),
             ..lease.spec.take().unwrap_or_default()
@@ -84,5 +83,29 @@ impl Heartbeat {
         };
         self.lease = Some(written);
         Ok(())
+    }
+}
+
+fn sentence(failure: &Failure) -> String {
+    match failure {
+        Failure::Gone => "its namespace is not there".to_owned(),
+        Failure::Exists | Failure::Conflict => "somebody else writes it at the same time".to_owned(),
+        Failure::Forbidden(why) => {
+            format!("we may not write it: {why}; apply the rights shipped for this role")
+        }
+        Failure::Owned(why) | Failure::Refused(why) | Failure::Away(why) | Failure::Busy { why, .. } => {
+            why.clone()
+        }
+    }
+}
+
+/// Waits for an answer, but no longer than the time to the next try.
+async fn within<T>(
+    limit: Duration,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Failure> {
+    match timeout(limit, request).await {
+        Ok(answer) => answer.map_err(|error| Failure::of(&error)),
+        Err(_) => Err(Failure::Away(format!("no answer within {} s", limit.as_secs().max(1)))),
     }
 }

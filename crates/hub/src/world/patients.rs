@@ -1,0 +1,122 @@
+//! What a healer asks: where a claim's volume is used, and what is wrong there that a node plugin may be able to mend.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use volmedic_api::resource::{Heal, VantageKind};
+use volmedic_health::Reason;
+
+use super::{Source, World};
+use crate::ClaimKey;
+use crate::facts::{Since, View, What};
+
+/// A claim's volume where pods use it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Patient {
+    /// Of the claim.
+    pub uid: Box<str>,
+    /// The name of its PersistentVolume.
+    pub volume: Box<str>,
+    pub driver: Box<str>,
+    pub handle: Box<str>,
+    pub beds: Vec<Bed>,
+}
+
+/// One node on which pods use it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bed {
+    pub node: Box<str>,
+    /// What a node plugin may be able to mend there, and since when, if somebody knows.
+    pub ill: Option<(Reason, Option<Timestamp>)>,
+    /// Why nobody can say right now how it is there.
+    pub unseen: Option<String>,
+}
+
+impl World {
+    /// From now on [`take_followed`](Self::take_followed) tells which claims may have changed; all that are known have.
+    pub fn follow(&mut self) {
+        self.followed = Some(self.claims.keys().cloned().collect());
+    }
+
+    /// The claims that may have changed since this was last asked.
+    pub fn take_followed(&mut self) -> BTreeSet<ClaimKey> {
+        self.followed.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Whether the agents' words and signs of life have been heard too.
+    pub fn has_heard_nodes(&self) -> bool {
+        self.is_ready() && [Source::Reports, Source::Leases].iter().all(|source| self.heard.contains(source))
+    }
+
+    /// `None` if it is bound to no volume of a CSI driver.
+    pub fn patient(&self, key: &ClaimKey) -> Option<Patient> {
+        let uid = self.claims.get(key)?.uid.clone();
+        let volume = &self.volume_of(key)?.id;
+        let (driver, handle) = volume.csi.clone()?;
+        let views = self.facts(key).views;
+        let nodes = self.users.of(key).map(|(node, _)| node).filter(|node| self.nodes.contains(*node));
+        let beds = nodes.map(|node| bed(node, &views)).collect();
+        Some(Patient { uid, volume: volume.name.clone(), driver, handle, beds })
+    }
+
+    /// How many volumes are in use, each counted once for each node, by driver.
+    pub fn in_use(&self) -> BTreeMap<Box<str>, usize> {
+        let mut counts = BTreeMap::new();
+        for (claim, nodes) in self.users.all() {
+            let volume = self.volume_of(claim);
+            if let Some((driver, _)) = volume.and_then(|volume| volume.id.csi.as_ref()) {
+                let known = nodes.filter(|node| self.nodes.contains(*node)).count();
+                match counts.get_mut(driver) {
+                    Some(count) => *count += known,
+                    None => drop(counts.insert(driver.clone(), known)),
+                }
+            }
+        }
+        counts
+    }
+
+    /// The attempts to heal that are stored, of all claims that have any.
+    pub fn heals(&self) -> Vec<(ClaimKey, Vec<Heal>)> {
+        let stored = self.stored.iter().filter_map(|(key, stored)| {
+            let heals = &stored.status.as_ref()?.heals;
+            (!heals.is_empty()).then(|| (key.clone(), heals.clone()))
+        });
+        stored.collect()
+    }
+}
+
+fn bed(node: &str, views: &[View]) -> Bed {
+    // What has no node is said of the volume wherever it is used.
+    let near = |view: &&View| view.node.as_deref().is_none_or(|of| of == node);
+    let mut ill: Option<(Reason, Option<Timestamp>)> = None;
+    let (mut seen_from, mut unseen) = (false, None);
+    for view in views.iter().filter(near) {
+        seen_from |= view.node.is_some();
+        for seen in &view.seen {
+            match &seen.what {
+                What::Wrong(condition) if condition.reason.remedy().is_automatic() => {
+                    let since = match seen.since {
+                        Since::Exactly(at) | Since::NotAfter(at) => Some(at),
+                        Since::Unsaid => None,
+                    };
+                    // The oldest trouble is the one that the others follow from.
+                    let older = ill.as_ref().is_none_or(|(_, known)| match (since, known) {
+                        (Some(since), Some(known)) => since < *known,
+                        (since, known) => since.is_some() && known.is_none(),
+                    });
+                    if older {
+                        ill = Some((condition.reason.clone(), since));
+                    }
+                }
+                What::Unknown { message, .. } if view.kind == VantageKind::Host => {
+                    unseen.get_or_insert_with(|| message.clone());
+                }
+                What::Wrong(_) | What::Unknown { .. } => {}
+            }
+        }
+    }
+    if !seen_from && ill.is_none() {
+        unseen.get_or_insert_with(|| format!("nobody looks at it from node {node}"));
+    }
+    Bed { node: node.into(), ill, unseen }
+}

@@ -1,0 +1,197 @@
+//! What people are shown of the world.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt;
+
+use jiff::Timestamp;
+use volmedic_api::resource::VolumeHealthStatus;
+
+use super::{DownNode, World};
+use crate::agents::Life;
+use crate::facts::VolumeId;
+use crate::{ClaimKey, merge};
+
+/// A claim, its volume, who uses it, and how it is.
+#[derive(Debug)]
+pub struct ShownClaim<'a> {
+    pub volume: Option<&'a VolumeId>,
+    /// The names of the pods that use it, by node.
+    pub users: Vec<(&'a str, &'a BTreeSet<Box<str>>)>,
+    /// What is stored; or for a claim that has no object, what would be if there were one.
+    pub status: Cow<'a, VolumeHealthStatus>,
+}
+
+/// A node, and who looks there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownNode {
+    pub name: Box<str>,
+    pub down: Option<DownNode>,
+    pub agent: ShownAgent,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShownAgent {
+    /// None has ever given a sign of life there.
+    None,
+    /// There is one, but it is not known for long enough to say whether it lives.
+    Undetermined,
+    Alive,
+    Silent {
+        since: Timestamp,
+    },
+}
+
+/// Is told what was stored of a claim, and what is stored now. It is called while the world waits, so it must be quick.
+pub(super) struct Listener(Box<Hear>);
+
+type Hear = dyn Fn(&ClaimKey, Option<&VolumeHealthStatus>, &VolumeHealthStatus) + Send;
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").finish_non_exhaustive()
+    }
+}
+
+impl World {
+    /// From now on, whoever shows what is stored is told when it changes: the claim, what was stored, what is stored.
+    pub fn listen(
+        &mut self,
+        hear: impl Fn(&ClaimKey, Option<&VolumeHealthStatus>, &VolumeHealthStatus) + Send + 'static,
+    ) {
+        self.listener = Some(Listener(Box::new(hear)));
+    }
+
+    pub(super) fn tell(
+        &self,
+        key: &ClaimKey,
+        before: Option<&VolumeHealthStatus>,
+        now: Option<&VolumeHealthStatus>,
+    ) {
+        if let (Some(Listener(hear)), Some(now)) = (&self.listener, now) {
+            hear(key, before, now);
+        }
+    }
+
+    /// All claims there are, in no order.
+    pub fn claim_keys(&self) -> Vec<ClaimKey> {
+        self.claims.keys().cloned().collect()
+    }
+
+    /// `None` if there is no such claim, or it is bound to nothing and nothing is known of it.
+    pub fn show(&self, now: Timestamp, key: &ClaimKey) -> Option<ShownClaim<'_>> {
+        self.claims.get(key)?;
+        let volume = self.volume_of(key).map(|volume| &volume.id);
+        let stored = self.stored.get(key).and_then(|stored| stored.status.as_ref());
+        if volume.is_none() && stored.is_none() {
+            return None;
+        }
+        let status = match stored {
+            Some(status) => Cow::Borrowed(status),
+            None => Cow::Owned(merge(now, &self.facts(key), None)),
+        };
+        Some(ShownClaim { volume, users: self.users.of(key).collect(), status })
+    }
+
+    /// What is stored of a claim, if it is there.
+    pub fn stored_of(&self, key: &ClaimKey) -> Option<&VolumeHealthStatus> {
+        self.stored.get(key)?.status.as_ref()
+    }
+
+    /// What is stored of all claims, in no order.
+    pub fn all_stored(&self) -> impl Iterator<Item = (&ClaimKey, &VolumeHealthStatus)> {
+        self.stored.iter().filter_map(|(key, stored)| Some((key, stored.status.as_ref()?)))
+    }
+
+    /// All nodes, by name; also those that are gone while pods are still on them.
+    pub fn show_nodes(&self) -> Vec<ShownNode> {
+        let names: BTreeSet<&str> = self.nodes.iter().chain(self.down.keys()).map(AsRef::as_ref).collect();
+        let node = |name: &str| ShownNode {
+            name: name.into(),
+            down: self.down.get(name).cloned(),
+            agent: match self.agents.life(name) {
+                None => ShownAgent::None,
+                Some(Life::Undetermined) => ShownAgent::Undetermined,
+                Some(Life::Alive) => ShownAgent::Alive,
+                Some(Life::Silent { since }) => ShownAgent::Silent { since },
+            },
+        };
+        names.into_iter().map(node).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::{Value, json};
+    use volmedic_api::resource::HealthWord;
+
+    use super::*;
+    use crate::shape;
+
+    fn world() -> World {
+        let mut world = World::default();
+        let claim: shape::Claim = from(json!({"spec": {"volumeName": "pv-1"}}));
+        world.put_claim("shop", "data", "uid-1", &claim);
+        world.put_claim("shop", "pending", "uid-2", &shape::Claim::default());
+        let volume: shape::Volume = from(json!({"spec": {
+            "csi": {"driver": "d", "volumeHandle": "v"},
+            "claimRef": {"namespace": "shop", "name": "data", "uid": "uid-1"},
+        }}));
+        world.put_volume("pv-1", &volume);
+        let pod: shape::Pod = from(json!({
+            "spec": {"nodeName": "w", "volumes": [{"name": "x", "persistentVolumeClaim": {"claimName": "data"}}]},
+        }));
+        world.put_pod("shop", "web", &pod);
+        world.set_nodes(["w".into()].into());
+        world
+    }
+
+    fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).expect("a shape")
+    }
+
+    fn stored(version: &str, health: &str) -> shape::StoredHealth {
+        from(json!({
+            "metadata": {"uid": "u", "resourceVersion": version},
+            "status": {"headline": {"health": health, "message": ""}},
+        }))
+    }
+
+    #[test]
+    fn a_claim_without_an_object_is_shown_as_it_would_be_stored() {
+        let mut world = world();
+        let shown = |world: &World| {
+            let shown = world.show(Timestamp::UNIX_EPOCH, &ClaimKey::new("shop", "data")).expect("a claim");
+            (shown.status.headline.health, shown.users.len(), shown.status.vantages.len())
+        };
+        assert_eq!(shown(&world), (HealthWord::HealthUnknown, 1, 0), "nobody looks");
+        world.put_report("w", &volmedic_api::resource::NodeReport::default());
+        assert_eq!(shown(&world), (HealthWord::Healthy, 1, 1), "the agent on its node does");
+        world.put_stored("shop", "data", &stored("1", "HealthFailure"));
+        assert_eq!(shown(&world), (HealthWord::HealthFailure, 1, 0), "what is stored counts");
+        let nothing = world.show(Timestamp::UNIX_EPOCH, &ClaimKey::new("shop", "pending"));
+        assert!(nothing.is_none(), "there is no volume to look at");
+    }
+
+    #[test]
+    fn who_listens_is_told_of_each_change_once() {
+        let mut world = world();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let heard = told.clone();
+        world.listen(move |key, before, now| {
+            let word = |status: &VolumeHealthStatus| status.headline.health.as_str();
+            let line = format!("{} {:?} {}", key.name, before.map(word), word(now));
+            heard.lock().expect("not poisoned").push(line);
+        });
+        for (version, health) in
+            [("1", "HealthFailure"), ("1", "HealthFailure"), ("2", "Healthy"), ("1", "HealthFailure")]
+        {
+            world.put_stored("shop", "data", &stored(version, health));
+        }
+        world.remove_stored("shop", "data");
+        let told = told.lock().expect("not poisoned");
+        assert_eq!(*told, ["data None HealthFailure", "data Some(\"HealthFailure\") Healthy"]);
+    }
+}
