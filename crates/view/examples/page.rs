@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::net::TcpListener;
 use volmedic_health::{Condition, Ledger, Policy, Reason, Sight, Status, Subject, Vantage, WhyKind};
 use volmedic_view::page::{Guard, router};
-use volmedic_view::{About, Call, History, Moment, NodeState, Row, Source};
+use volmedic_view::{About, AgentState, Call, History, Moment, NodeState, Row, Source};
 
 const DRIVERS: [&str; 3] = ["block.csi.example.net", "files.csi.example.net", "local.csi.example.net"];
 
@@ -46,11 +46,17 @@ impl Source for Cluster {
     }
 
     fn nodes(&self) -> Vec<NodeState> {
+        let agent = |number: usize| match number {
+            6 => AgentState { state: "none", well: false, since: None },
+            4 => AgentState { state: "silent", well: false, since: Some(ago(6)) },
+            _ => AgentState { state: "alive", well: true, since: None },
+        };
         let node = |number: usize| NodeState {
             name: format!("worker-{number}").into(),
             state: if number == 4 { "not ready" } else { "ready" }.into(),
             well: number != 4,
             since: Timestamp::now().checked_sub(SignedDuration::from_mins(7)).ok(),
+            agent: Some(agent(number)),
         };
         (1..=6).map(node).collect()
     }

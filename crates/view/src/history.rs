@@ -26,6 +26,12 @@ pub struct Moment {
     /// Absent where it is about the storage behind the driver as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<Arc<str>>,
+    /// What it is called where it is used, as in `shop/data`; absent where it has no other name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_as: Option<Box<str>>,
+    /// About all vantages together; `vantage` is then who saw the worst.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
     #[serde(serialize_with = "write_vantage", deserialize_with = "read_vantage")]
     pub vantage: Vantage,
     /// As [`Change::kind`](volmedic_health::Change::kind) has it.
@@ -73,6 +79,8 @@ impl Moment {
             at: *at,
             driver: subject.driver().clone(),
             volume,
+            known_as: None,
+            whole: false,
             vantage: vantage.clone(),
             kind: change.kind().into(),
             warning: change.is_warning(),

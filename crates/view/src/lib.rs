@@ -23,5 +23,5 @@ pub use history::{History, Moment};
 pub use query::{Query, Sort, Wanted};
 pub use row::{Row, Sighting};
 pub use snapshot::{Page, Snapshot};
-pub use source::{About, Call, NodeState, Source};
+pub use source::{About, AgentState, Call, Heal, NodeState, Source};
 pub use timeline::{Lane, Span};

@@ -40,13 +40,23 @@ pub fn router<S: Source>(source: Arc<S>, guard: Guard) -> Router {
         .route("/volume", get(volume))
         .route("/nodes", get(nodes))
         .route("/source", get(about))
-        .route("/changes", get(live::changes))
         .route("/api/volumes", get(api_volumes))
         .route("/api/volume", get(api_volume))
+        .layer(middleware::from_fn_with_state(desk.clone(), stand_by))
+        .route("/changes", get(live::changes))
         .with_state(desk)
         .merge(assets::router())
         .layer(middleware::from_fn_with_state(Arc::new(guard), guard::check))
         .layer(middleware::from_fn(harden))
+}
+
+/// Who has nothing to show says so, and where there is something: an empty list would look like a cluster without volumes.
+async fn stand_by(State(desk): State<Arc<Desk>>, request: axum::extract::Request, next: Next) -> Response {
+    let Some(why) = desk.source().standing_by() else { return next.run(request).await };
+    if request.uri().path().starts_with("/api/") {
+        return json(StatusCode::SERVICE_UNAVAILABLE, &serde_json::json!({ "standingBy": why }));
+    }
+    answer(StatusCode::SERVICE_UNAVAILABLE, html::standing_by(&desk.source().about(), &why))
 }
 
 /// What every answer says to the browser.
@@ -92,21 +102,23 @@ async fn volume(State(desk): State<Arc<Desk>>, pairs: Pairs) -> Response {
     let (driver, volume) = (value(&pairs, "driver"), value(&pairs, "volume"));
     let snapshot = desk.snapshot().await;
     let rows: Vec<_> = snapshot.volume(driver, volume).collect();
-    let story = desk.source().story(driver, volume);
+    let (story, heals) = desk.past(driver, volume).await;
     let about = desk.source().about();
     // What is gone may still have a past.
     if rows.is_empty() && !story.iter().any(|moment| moment.volume.is_some()) {
         return answer(StatusCode::NOT_FOUND, html::no_such_volume(&about, driver, volume));
     }
     let window = chart::Window::parse(value(&pairs, "window"));
+    let now = Timestamp::now();
     let shown =
-        html::Volume { driver, handle: volume, rows: &rows, story: &story, window, now: Timestamp::now() };
+        html::Volume { driver, handle: volume, rows: &rows, story: &story, heals: &heals, window, now };
     answer(StatusCode::OK, html::volume(&about, &shown))
 }
 
-async fn nodes(State(desk): State<Arc<Desk>>) -> Response {
+async fn nodes(State(desk): State<Arc<Desk>>, pairs: Pairs) -> Response {
     let snapshot = desk.snapshot().await;
-    answer(StatusCode::OK, html::nodes(&desk.source().about(), &snapshot, &desk.source().nodes()))
+    let page = value(&pairs, "page").parse().unwrap_or(1);
+    answer(StatusCode::OK, html::nodes(&desk.source().about(), &snapshot, &desk.source().nodes(), page))
 }
 
 async fn about(State(desk): State<Arc<Desk>>) -> Response {
@@ -132,13 +144,16 @@ async fn api_volume(State(desk): State<Arc<Desk>>, pairs: Pairs) -> Response {
     struct Told<'a> {
         volumes: Vec<&'a crate::Row>,
         history: Vec<&'a crate::Moment>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        heals: Vec<crate::Heal>,
     }
     let (driver, volume) = (value(&pairs, "driver"), value(&pairs, "volume"));
     let snapshot = desk.snapshot().await;
-    let story = desk.source().story(driver, volume);
+    let (story, heals) = desk.past(driver, volume).await;
     let told = Told {
         volumes: snapshot.volume(driver, volume).collect(),
         history: story.iter().map(|m| &**m).collect(),
+        heals,
     };
     let status = if told.volumes.is_empty() { StatusCode::NOT_FOUND } else { StatusCode::OK };
     json(status, &told)

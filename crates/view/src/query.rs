@@ -92,7 +92,8 @@ impl Query {
         health.is_none() && [driver, namespace, node, search].iter().all(|text| text.trim().is_empty())
     }
 
-    pub(crate) fn filter(&self) -> impl Fn(&Row) -> bool + '_ {
+    /// Whether a row is wanted, whatever the page.
+    pub fn filter(&self) -> impl Fn(&Row) -> bool + '_ {
         let words: Vec<&str> = self.search.split_whitespace().collect();
         move |row| {
             self.health.is_none_or(|wanted| wanted.takes(row.grade()))
@@ -178,6 +179,8 @@ fn mentions(row: &Row, word: &str) -> bool {
         condition: _,
         since: _,
         why: _,
+        why_word: _,
+        advice: _,
         mute: _,
         seen_by: _,
     } = row;

@@ -1,9 +1,11 @@
 //! Rows as text: a table for people, JSON and YAML for machines.
 
 mod data;
+mod drawing;
 mod explain;
 mod table;
 
 pub use data::{Document, json, yaml};
+pub use drawing::drawing;
 pub use explain::explain;
 pub use table::{Paint, Table};

@@ -29,6 +29,10 @@ pub struct Row {
     pub since: Option<Timestamp>,
     /// Why it is not known, where it is not.
     pub why: Option<Arc<str>>,
+    /// The same in one CamelCase word.
+    pub why_word: Option<Arc<str>>,
+    /// What to do next, where whoever made the row knows better than the reason does.
+    pub advice: Option<Arc<str>>,
     /// Nobody can tell how it is, and nothing has failed: the driver has no way to say.
     pub mute: bool,
     /// What each vantage says, in the order of vantages.
@@ -60,6 +64,8 @@ impl Row {
             condition: None,
             since: None,
             why: None,
+            why_word: None,
+            advice: None,
             mute: false,
             seen_by: Vec::new(),
         }
@@ -79,9 +85,13 @@ impl Row {
         Grade::of(self.health)
     }
 
-    /// The reason of what is wrong; empty if nothing is.
+    /// The reason of what is wrong, or why it is not known; empty if all is well.
     pub fn reason(&self) -> &str {
-        self.condition.as_ref().map_or("", |condition| condition.reason.as_str())
+        match (&self.condition, &self.why_word) {
+            (Some(condition), _) => condition.reason.as_str(),
+            (None, Some(word)) => word,
+            (None, None) => "",
+        }
     }
 
     /// What is wrong in the words of whoever saw it, or why nothing is known.
@@ -95,6 +105,9 @@ impl Row {
 
     /// What to do next; empty if all is well.
     pub fn next(&self) -> &str {
+        if let Some(advice) = &self.advice {
+            return advice;
+        }
         match (&self.condition, self.health) {
             (Some(condition), _) => condition.reason.advice(),
             (None, Health::Unknown) if self.mute => {
@@ -141,6 +154,7 @@ pub fn vantage_word(vantage: &Vantage) -> String {
         Vantage::Controller => "controller".to_owned(),
         Vantage::Node(name) => format!("node/{name}"),
         Vantage::Host(name) => format!("host/{name}"),
+        Vantage::Kubelet(name) => format!("kubelet/{name}"),
         Vantage::Cluster => "cluster".to_owned(),
         Vantage::Pushed(source) => format!("reporter/{source}"),
     }
@@ -153,7 +167,9 @@ pub fn parse_vantage(word: &str) -> Option<Vantage> {
         None if word == "cluster" => Vantage::Cluster,
         Some(("node", name)) => Vantage::Node(name.into()),
         Some(("host", name)) => Vantage::Host(name.into()),
-        Some(("reporter", source)) => Vantage::Pushed(source.into()),
+        Some(("kubelet", name)) => Vantage::Kubelet(name.into()),
+        // The resources say `pushed`.
+        Some(("reporter" | "pushed", source)) => Vantage::Pushed(source.into()),
         _ => return None,
     })
 }
@@ -242,10 +258,12 @@ mod tests {
             Vantage::Cluster,
             Vantage::Node("a/b".into()),
             Vantage::Host("".into()),
+            Vantage::Kubelet("worker-1".into()),
             Vantage::Pushed("detector".into()),
         ] {
             assert_eq!(parse_vantage(&vantage_word(&vantage)), Some(vantage));
         }
+        assert_eq!(parse_vantage("pushed/detector"), Some(Vantage::Pushed("detector".into())));
         for word in ["", "node", "elsewhere/x"] {
             assert_eq!(parse_vantage(word), None, "{word}");
         }

@@ -24,6 +24,17 @@ pub trait Source: Send + Sync + 'static {
         self.history().of(driver, volume)
     }
 
+    /// What was done to heal a volume, newest first.
+    fn heals(&self, _driver: &str, _volume: &str) -> Vec<Heal> {
+        Vec::new()
+    }
+
+    /// Why there is nothing to show here, in a sentence that says where there is; such as in a replica that does not
+    /// lead. What is not known must not look like what is not there.
+    fn standing_by(&self) -> Option<String> {
+        None
+    }
+
     /// Nodes, and what is known of them besides the volumes used there.
     fn nodes(&self) -> Vec<NodeState> {
         Vec::new()
@@ -73,6 +84,34 @@ pub struct NodeState {
     pub state: String,
     pub well: bool,
     pub since: Option<Timestamp>,
+    /// What is known of the agent there, where that is known.
+    pub agent: Option<AgentState>,
+}
+
+/// Whether an agent looks at the volumes of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentState {
+    /// As in `alive`, or `silent`.
+    pub state: &'static str,
+    pub well: bool,
+    pub since: Option<Timestamp>,
+}
+
+/// An attempt to heal a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Heal {
+    pub at: Timestamp,
+    /// As in `Succeeded`.
+    pub outcome: &'static str,
+    /// Whether that is good news, bad news, or neither.
+    #[serde(skip)]
+    pub well: Option<bool>,
+    pub remedy: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
 }
 
 fn as_map<S: serde::Serializer>(facts: &[(&'static str, String)], serializer: S) -> Result<S::Ok, S::Error> {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use volmedic_health::{Health, Vantage};
 
-use crate::Moment;
+use crate::{Moment, Sighting};
 
 /// How something was seen from one vantage, stretch by stretch, oldest first, up to now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lane {
     pub vantage: Vantage,
+    /// What is worst of all vantages together; `vantage` then means nothing.
+    pub whole: bool,
     /// Whether it is about the storage behind the driver, not about the volume.
     pub backend: bool,
     pub spans: Vec<Span>,
@@ -33,17 +35,22 @@ pub fn lanes(moments: &[Arc<Moment>], now: Timestamp) -> Vec<Lane> {
     let mut lanes: Vec<Lane> = Vec::new();
     for moment in moments {
         let backend = moment.volume.is_none();
-        let is_its = |lane: &&mut Lane| lane.vantage == moment.vantage && lane.backend == backend;
+        let is_its = |lane: &&mut Lane| {
+            lane.whole == moment.whole
+                && lane.backend == backend
+                && (lane.whole || lane.vantage == moment.vantage)
+        };
         let lane = match lanes.iter_mut().find(is_its) {
             Some(lane) => lane,
             None => {
-                lanes.push(Lane { vantage: moment.vantage.clone(), backend, spans: Vec::new() });
+                let vantage = moment.vantage.clone();
+                lanes.push(Lane { vantage, whole: moment.whole, backend, spans: Vec::new() });
                 lanes.last_mut().expect("pushed above")
             }
         };
         let reason: Box<str> = match moment.standing.first() {
             Some(standing) => standing.reason.clone(),
-            None if moment.blind_since.is_some() => "not seen".into(),
+            None if moment.blind_since.is_some() => NOT_SEEN.into(),
             None => Box::default(),
         };
         let mut from = moment.since();
@@ -57,8 +64,33 @@ pub fn lanes(moments: &[Arc<Moment>], now: Timestamp) -> Vec<Lane> {
         }
         lane.spans.push(Span { from, to: now.max(from), health: moment.health, reason, open: true });
     }
-    lanes.sort_by(|a, b| (a.backend, &a.vantage).cmp(&(b.backend, &b.vantage)));
+    order(&mut lanes);
     lanes
+}
+
+/// The same, with what stands from vantages of which no change is known: it began before anybody kept count here.
+pub fn lanes_with(moments: &[Arc<Moment>], seen_by: &[Sighting], now: Timestamp) -> Vec<Lane> {
+    let mut lanes = lanes(moments, now);
+    for sighting in seen_by {
+        let known = |lane: &Lane| !lane.whole && !lane.backend && lane.vantage == sighting.vantage;
+        let Some(from) = sighting.since().filter(|_| !lanes.iter().any(known)) else { continue };
+        let reason = match sighting.conditions.first() {
+            Some(held) => held.condition.reason.as_str().into(),
+            None => NOT_SEEN.into(),
+        };
+        let span = Span { from, to: now.max(from), health: sighting.health, reason, open: true };
+        let vantage = sighting.vantage.clone();
+        lanes.push(Lane { vantage, whole: false, backend: false, spans: vec![span] });
+    }
+    order(&mut lanes);
+    lanes
+}
+
+/// What is said where a reason would be.
+const NOT_SEEN: &str = "not seen";
+
+fn order(lanes: &mut [Lane]) {
+    lanes.sort_by(|a, b| (a.backend, !a.whole, &a.vantage).cmp(&(b.backend, !b.whole, &b.vantage)));
 }
 
 #[cfg(test)]
@@ -109,5 +141,31 @@ mod tests {
             ]
         );
         assert_eq!(lanes(&[], at(9)), []);
+
+        // What began before the first change that is known has a lane too, and no vantage has two.
+        let seen_by: Vec<Sighting> = ledger.beliefs(&volume).into_iter().map(Into::into).collect();
+        let late = &moments[..1];
+        assert_eq!(
+            shown(&lanes_with(late, &seen_by, at(9))),
+            ["1-9… Degraded SlowIO", "3-9… Inaccessible VolumeUnmounted"]
+        );
+    }
+
+    #[test]
+    fn what_is_worst_of_all_is_one_lane_whoever_saw_it() {
+        let moment = |minute, node: &str, health: Health| {
+            let transition = volmedic_health::Transition {
+                at: at(minute),
+                subject: Subject::volume("d", "v"),
+                vantage: Vantage::Host(node.into()),
+                change: volmedic_health::Change::SeesAgain {
+                    since: at(minute),
+                    ending: volmedic_health::Ending::Recovered,
+                },
+            };
+            Arc::new(Moment { whole: true, health, ..Moment::new(&transition, None) })
+        };
+        let told = [moment(1, "a", Health::Adverse(Status::Degraded)), moment(4, "b", Health::Healthy)];
+        assert_eq!(shown(&lanes(&told, at(9))), ["1-4 Degraded , 4-9… Healthy "]);
     }
 }

@@ -14,12 +14,13 @@ use jiff::Timestamp;
 use tower::ServiceExt;
 use volmedic_health::{Condition, Ledger, Policy, Reason, Sight, Status, Subject, Vantage};
 use volmedic_view::page::{Guard, router};
-use volmedic_view::{About, Call, History, Moment, NodeState, Query, Row, Snapshot, Sort, Source};
+use volmedic_view::{About, Call, Heal, History, Moment, NodeState, Query, Row, Snapshot, Sort, Source};
 
 struct Shelf {
     rows: Vec<Row>,
     history: History,
     about: About,
+    standing_by: Option<String>,
 }
 
 impl Source for Shelf {
@@ -35,8 +36,24 @@ impl Source for Shelf {
         &self.history
     }
 
+    fn heals(&self, _: &str, _: &str) -> Vec<Heal> {
+        let (remedy, message) = (HOSTILE.to_owned(), HOSTILE.to_owned());
+        let at = Timestamp::UNIX_EPOCH;
+        vec![Heal { at, outcome: "Failed", well: Some(false), remedy, node: Some(HOSTILE.into()), message }]
+    }
+
+    fn standing_by(&self) -> Option<String> {
+        self.standing_by.clone()
+    }
+
     fn nodes(&self) -> Vec<NodeState> {
-        vec![NodeState { name: "worker-2".into(), state: "not ready".into(), well: false, since: None }]
+        vec![NodeState {
+            name: "worker-2".into(),
+            state: "not ready".into(),
+            well: false,
+            since: None,
+            agent: None,
+        }]
     }
 }
 
@@ -77,7 +94,7 @@ fn hostile() -> Arc<Shelf> {
             slowest: Duration::ZERO,
         }],
     };
-    Arc::new(Shelf { rows: vec![row, other], history, about })
+    Arc::new(Shelf { rows: vec![row, other], history, about, standing_by: None })
 }
 
 async fn get(source: &Arc<Shelf>, guard: Guard, request: Request<Body>) -> Response {
@@ -131,6 +148,7 @@ async fn hostile_names_are_harmless_on_every_page() {
         ("/", StatusCode::OK, "&lt;script&gt;alert(1)"),
         (&search, StatusCode::OK, "&lt;script&gt;alert(1)"),
         (&volume, StatusCode::OK, "What was told"),
+        (&volume, StatusCode::OK, "What was done to heal it"),
         (&missing, StatusCode::NOT_FOUND, "No such volume"),
         ("/nodes", StatusCode::OK, "not ready"),
         ("/source", StatusCode::OK, "Calls to the driver"),
@@ -181,6 +199,27 @@ async fn nobody_writes_and_strangers_do_not_read() {
             Request::get(path).header("authorization", "Bearer s3cret").body(Body::empty()).unwrap();
         let answer = get(&source, Guard::token("s3cret"), request).await;
         assert_ne!(answer.status(), StatusCode::UNAUTHORIZED, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn who_stands_by_shows_nothing_that_looks_like_an_empty_cluster() {
+    let mut source = hostile();
+    Arc::get_mut(&mut source).unwrap().standing_by = Some(format!("{HOSTILE} leads"));
+    for path in ["/", "/nodes", "/source", "/volume?driver=a&volume=b"] {
+        let (status, html) = page(&source, path).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        assert!(html.contains("Standing by") && !html.contains("<table"), "{path}: {html}");
+        assert_tame(path, &html);
+    }
+    let (status, text) = page(&source, "/api/volumes").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["standingBy"], format!("{HOSTILE} leads"));
+    // What makes it come to life later is there.
+    for path in ["/assets/page.js", "/changes"] {
+        let request = Request::get(path).header("host", "localhost").body(Body::empty()).unwrap();
+        assert_eq!(get(&source, Guard::Loopback, request).await.status(), StatusCode::OK, "{path}");
     }
 }
 

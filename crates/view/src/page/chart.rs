@@ -13,8 +13,9 @@ use crate::{Grade, Lane, Span};
 const LANE: usize = 58;
 const BAR: usize = 26;
 const AXIS: usize = 30;
-/// Stretches narrower than this have no room for their reason, in thousandths of the width.
-const ROOM: i64 = 130;
+/// What a letter takes, and the space around a word, in thousandths of the width of a usual screen.
+const LETTER: i64 = 8;
+const MARGIN: i64 = 16;
 /// Stretches at the very least this wide, in thousandths, so that short ones can be seen.
 const SLIVER: i64 = 3;
 const TICKS: i64 = 4;
@@ -117,14 +118,17 @@ pub(super) fn draw(lanes: &[Lane], window: Window, now: Timestamp) -> Markup {
                 rect.rail x="0" y=(top + 24) width="100%" height=(BAR) {}
                 @for span in &lane.spans { (stretch(span, frame, top + 24)) }
             }
-            @for tick in 0..=TICKS { (label(frame, tick, height - 8)) }
+            @for tick in 0..=TICKS { (tick_label(frame, tick, height - 8)) }
         }
     }
 }
 
 fn heading(lane: &Lane) -> String {
-    let whose = if lane.backend { "Storage backend, seen by" } else { "Seen by" };
-    format!("{whose} {}", lane.vantage)
+    match lane {
+        Lane { whole: true, .. } => "All together, the worst".to_owned(),
+        Lane { backend: true, vantage, .. } => format!("Storage backend, seen by {vantage}"),
+        Lane { vantage, .. } => format!("Seen by {vantage}"),
+    }
 }
 
 /// The same for those who do not see the picture.
@@ -155,16 +159,27 @@ fn stretch(span: &Span, frame: Frame, top: usize) -> Markup {
             rect.span .{ "g-" (grade.slug()) } x=(share(from)) y=(top) width=(share(width)) height=(BAR) rx="3" fill=[fill] {
                 title { (plain(&word)) " for " (Age::between(span.from, span.to)) }
             }
-            @if width >= ROOM {
+            @if let Some(label) = label(span, grade, width) {
                 svg x=(share(from)) y=(top) width=(share(width)) height=(BAR) {
-                    text.inside .{ "g-" (grade.slug()) } x="8" y="17" { (plain(&word)) }
+                    text.inside .{ "g-" (grade.slug()) } x="8" y="17" { (plain(label)) }
+                    // Where the screen is narrow, this stands in its place.
+                    text.mark .{ "g-" (grade.slug()) } x="4" y="17" aria-hidden="true" { (grade.sign()) }
                 }
             }
         }
     }
 }
 
-fn label(frame: Frame, tick: i64, y: usize) -> Markup {
+/// As much as there is room for: the reason, the health, or at least the sign, so that no colour stands alone.
+fn label(span: &Span, grade: Grade, width: i64) -> Option<&str> {
+    let fits = |text: &&str| {
+        let letters = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
+        letters.saturating_mul(LETTER).saturating_add(MARGIN) <= width
+    };
+    [&*span.reason, grade.label(), grade.sign()].into_iter().filter(|text| !text.is_empty()).find(fits)
+}
+
+fn tick_label(frame: Frame, tick: i64, y: usize) -> Markup {
     let at = frame.from + (frame.to - frame.from) * tick / TICKS;
     let anchor = match tick {
         0 => "start",
@@ -210,6 +225,7 @@ mod tests {
         };
         Lane {
             vantage: Vantage::Node("<worker>".into()),
+            whole: false,
             backend: false,
             spans: vec![
                 span(1000, 2000, Health::Adverse(Status::Degraded), "SlowIO", false),
@@ -232,6 +248,17 @@ mod tests {
             assert!(text.contains(part), "missing {part} in {text}");
         }
         assert!(!text.contains("<worker>") && !text.contains("style="), "{text}");
+    }
+
+    #[test]
+    fn a_stretch_is_labelled_as_far_as_there_is_room() {
+        let lane = lane();
+        let span = &lane.spans[0];
+        for (width, expected) in [(500, Some("SlowIO")), (64, Some("SlowIO")), (63, Some("▲")), (10, None)]
+        {
+            assert_eq!(label(span, Grade::Degraded, width), expected, "{width}");
+        }
+        assert_eq!(label(&lane.spans[1], Grade::Healthy, 500), Some("Healthy"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep};
 
-use crate::{Snapshot, Source};
+use crate::{Heal, Moment, Snapshot, Source};
 
 /// A snapshot is shown for this long. One that took long to make is shown longer, so that making snapshots never takes
 /// more than a fifth of the time.
@@ -43,6 +43,19 @@ impl Desk {
 
     pub(super) fn source(&self) -> &dyn Source {
         &*self.source
+    }
+
+    /// What changed about a volume, and what was done to heal it.
+    pub(super) async fn past(&self, driver: &str, volume: &str) -> (Vec<Arc<Moment>>, Vec<Heal>) {
+        let (source, driver, volume) = (self.source.clone(), driver.to_owned(), volume.to_owned());
+        let look = move || (source.story(&driver, &volume), source.heals(&driver, &volume));
+        match tokio::task::spawn_blocking(look).await {
+            Ok(past) => past,
+            Err(error) => {
+                tracing::error!(%error, "a volume's past could not be gathered for the page");
+                (Vec::new(), Vec::new())
+            }
+        }
     }
 
     /// However many ask at once, one snapshot is made.

@@ -77,6 +77,38 @@ fn document(about: &About, place: Place, title: &str, fixed: &Markup, live: &Mar
     }
 }
 
+/// Where there is nothing to show, and why.
+pub(super) fn standing_by(about: &About, why: &str) -> Markup {
+    let live = html! { p.empty { (plain(why)) } };
+    document(about, Place::Elsewhere, "Standing by", &html! { h1 { "Standing by" } }, &live)
+}
+
+/// From one page of a list to the others.
+fn pager(label: &str, page: usize, pages: usize, to: impl Fn(usize) -> String) -> Markup {
+    html! {
+        @if pages > 1 {
+            nav.pager aria-label=(label) {
+                @if page > 1 { a href=(to(1)) { "First" } " " a rel="prev" href=(to(page - 1)) { "Previous" } }
+                span { "Page " (thousands(page)) " of " (thousands(pages)) }
+                @if page < pages { a rel="next" href=(to(page + 1)) { "Next" } " " a href=(to(pages)) { "Last" } }
+            }
+        }
+    }
+}
+
+/// With thin spaces, as in 100 000.
+fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// A name from elsewhere: harmless, and kept apart from the text around it, whichever direction it is written in.
 fn name(text: &str) -> Markup {
     html! { bdi { (plain(text)) } }
@@ -86,9 +118,29 @@ fn badge(grade: Grade, word: &str) -> Markup {
     html! { span.badge .{ "g-" (grade.slug()) } { span aria-hidden="true" { (grade.sign()) } " " (word) } }
 }
 
+/// As in `2026-08-21 10:02:00`; the page says that all times are UTC.
+fn clock(at: Timestamp) -> String {
+    format!("{at:.0}").replace('T', " ").replace('Z', "")
+}
+
 /// How long ago, with the time itself for whoever wants it.
 fn age(since: Timestamp, now: Timestamp) -> Markup {
-    html! { time datetime=(since) title={ (format!("{since:.0}")) } { (Age::between(since, now)) } }
+    html! { time datetime=(since) title=(clock(since)) { (Age::between(since, now)) } }
+}
+
+/// The sentence, in which the volume leads to its own page; or before which, if it is not named there.
+fn linked(moment: &Moment) -> Markup {
+    let Moment { driver, volume, known_as, text, .. } = moment;
+    let Some(volume) = volume else { return html! { span { (plain(text)) } } };
+    let label = known_as.as_deref().unwrap_or(volume);
+    let (before, after) = text.split_once(label).filter(|_| !label.is_empty()).unwrap_or((" ", text));
+    html! {
+        span {
+            (plain(before)) a href=(link::volume(driver, volume)) { (name(label)) }
+            @if before == " " { " " }
+            (plain(after))
+        }
+    }
 }
 
 /// A bar of parts as wide as their counts. What it says is also said in words beside it.
@@ -125,15 +177,24 @@ fn changes(moments: &[Arc<Moment>], now: Timestamp) -> Markup {
                 @for moment in moments {
                     li .{ "g-" (Grade::of(moment.health).slug()) } {
                         span.when { (age(moment.at, now)) " ago" }
-                        " "
-                        @if let Some(volume) = &moment.volume {
-                            a href=(link::volume(&moment.driver, volume)) { (name(volume)) }
-                            " "
-                        }
-                        span { (plain(&moment.text)) }
+                        " " (linked(moment))
                     }
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_numbers_can_be_read() {
+        let check = |number, expected: &str| assert_eq!(thousands(number).replace('\u{202f}', " "), expected);
+        check(0, "0");
+        check(999, "999");
+        check(1_000, "1 000");
+        check(1_234_567, "1 234 567");
     }
 }

@@ -22,6 +22,10 @@ pub(super) fn window(driver: &str, volume: &str, window: &str) -> String {
     format!("volume{}", with_pairs([("driver", driver), ("volume", volume), ("window", window)]))
 }
 
+pub(super) fn nodes(page: usize) -> String {
+    if page <= 1 { "nodes".to_owned() } else { format!("nodes?page={page}") }
+}
+
 fn with_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut text = String::new();
     for (key, value) in pairs {

@@ -42,8 +42,12 @@ pub fn explain(
     }
     out.push_str("\nHow it was\n");
     for lane in &lanes {
-        let whose = if lane.backend { "storage backend, seen by " } else { "seen by " };
-        let _ = writeln!(out, "  {whose}{}", lane.vantage);
+        let whose = match lane {
+            timeline::Lane { whole: true, .. } => "all together, the worst".to_owned(),
+            timeline::Lane { backend: true, vantage, .. } => format!("storage backend, seen by {vantage}"),
+            timeline::Lane { vantage, .. } => format!("seen by {vantage}"),
+        };
+        let _ = writeln!(out, "  {whose}");
         for span in &lane.spans {
             let length = Age::between(span.from, span.to);
             let length = if span.open { format!("for {length} until now") } else { format!("for {length}") };

@@ -15,12 +15,14 @@ const NAMES: usize = 3;
 const GAP: usize = 3;
 /// In a cell with nothing in it.
 const NOTHING: &str = "-";
-/// No column is cut below this.
+/// No column is cut below this, however narrow the terminal is.
 const NARROW: usize = 8;
-/// What a terminal that is too narrow even so does without, in this order.
-const LEAST: &[&str] = &["SEEN-BY", "POD", "NODE", "DRIVER", "MESSAGE", "SINCE", "NEXT", "NAMESPACE"];
-/// Columns of prose are cut to this before any other is cut.
+/// What a terminal that is too narrow even so does without, in this order; but a volume that has no other name keeps it.
+const LEAST: &[&str] =
+    &["SEEN-BY", "VOLUME", "DRIVER", "POD", "NODE", "MESSAGE", "SINCE", "NEXT", "NAMESPACE"];
+/// Columns of prose are cut to this before any column is left out, and others to that.
 const PROSE: usize = 24;
+const MODEST: usize = 16;
 
 /// What whoever reads it can show.
 #[derive(Debug, Clone, Copy, Default)]
@@ -134,6 +136,15 @@ impl Table {
         Self { head, lines: calls.iter().map(line).collect() }
     }
 
+    /// Any other table.
+    pub fn of_lines<const N: usize>(
+        head: [&'static str; N],
+        lines: impl Iterator<Item = [String; N]>,
+    ) -> Self {
+        let line = |cells: [String; N]| cells.iter().map(|text| Cell::new(text)).collect();
+        Self { head: head.to_vec(), lines: lines.map(line).collect() }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
@@ -166,45 +177,63 @@ impl Table {
         out
     }
 
+    /// How wide each column is; a column of width 0 is left out.
     fn widths(&self, limit: Option<usize>) -> Vec<usize> {
-        let mut widths: Vec<usize> = self.head.iter().map(|name| width(name)).collect();
+        let mut natural: Vec<usize> = self.head.iter().map(|name| width(name)).collect();
         for line in &self.lines {
-            for (column, cell) in widths.iter_mut().zip(line) {
+            for (column, cell) in natural.iter_mut().zip(line) {
                 *column = (*column).max(width(&cell.text));
             }
         }
-        let Some(limit) = limit else { return widths };
-        let gaps = widths.len().saturating_sub(1) * GAP;
-        let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(limit);
+        let Some(limit) = limit else { return natural };
+        if taken(&natural) <= limit {
+            return natural;
+        }
         // What says nothing goes first, whole columns of it.
-        for (index, columns) in widths.iter_mut().enumerate() {
-            if excess > 0 && self.lines.iter().all(|line| line[index].text == NOTHING) {
-                excess = excess.saturating_sub(*columns + GAP);
+        for (index, columns) in natural.iter_mut().enumerate() {
+            if self.lines.iter().all(|line| line[index].text == NOTHING) {
                 *columns = 0;
             }
         }
-        // Then prose, then whatever is widest; of two that are equally wide the later, which says less of who it is.
-        for (floor, prose) in [(PROSE, true), (NARROW, false)] {
-            while excess > 0 {
-                let columns = widths.iter_mut().zip(&self.head).rev();
-                let giving = columns.filter(|(_, head)| !prose || matches!(**head, "MESSAGE" | "NEXT"));
-                let Some((widest, _)) = giving.max_by_key(|(columns, _)| **columns) else { break };
-                if *widest <= floor {
-                    break;
-                }
-                *widest -= 1;
-                excess -= 1;
+        let floor = |(columns, head): (&usize, &&str)| match *head {
+            "HEALTH" | "REASON" | "SINCE" => *columns,
+            "MESSAGE" | "NEXT" => PROSE.min(*columns),
+            _ => MODEST.min(*columns),
+        };
+        let mut widths: Vec<usize> = natural.iter().zip(&self.head).map(floor).collect();
+        // Then those that matter least, whole: three letters of everything would say nothing at all.
+        let at = |name: &str| self.head.iter().position(|head| *head == name);
+        for least in LEAST {
+            let needed = *least == "VOLUME" && at("PVC").is_none();
+            if let (true, false, Some(index)) = (taken(&widths) > limit, needed, at(least)) {
+                widths[index] = 0;
             }
         }
-        // Then those that matter least, whole: three letters of everything would say nothing at all.
-        for least in LEAST {
-            if let (true, Some(index)) = (excess > 0, self.head.iter().position(|head| head == least)) {
-                excess = excess.saturating_sub(widths[index] + GAP);
-                widths[index] = 0;
+        // Where even that is not enough, whatever is widest gives; of equals the later, which says less of who it is.
+        while taken(&widths) > limit {
+            let Some(widest) = widths.iter_mut().rev().max_by_key(|columns| **columns) else { break };
+            if *widest <= NARROW {
+                break;
+            }
+            *widest -= 1;
+        }
+        // What is left over goes to who was cut, names before prose.
+        for prose in [false, true] {
+            for (index, head) in self.head.iter().enumerate() {
+                if widths[index] > 0 && prose == matches!(*head, "MESSAGE" | "NEXT") {
+                    let spare = limit.saturating_sub(taken(&widths));
+                    widths[index] = natural[index].min(widths[index] + spare);
+                }
             }
         }
         widths
     }
+}
+
+/// Columns of a line, with the gaps between them.
+fn taken(widths: &[usize]) -> usize {
+    let shown = widths.iter().filter(|columns| **columns > 0).count();
+    widths.iter().sum::<usize>() + shown.saturating_sub(1) * GAP
 }
 
 fn names<T: AsRef<str>>(names: &[T]) -> String {

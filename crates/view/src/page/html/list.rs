@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use maud::{Markup, html};
+use volmedic_health::Vantage;
 
-use super::{Place, age, badge, bar, changes, document, link, name};
+use super::{Place, age, badge, bar, changes, document, link, name, pager, thousands};
 use crate::row::vantage_word;
 use crate::text::plain;
 use crate::{About, Grade, Moment, Page, Query, Row, Snapshot, Sort, Wanted};
@@ -26,14 +27,15 @@ pub(in crate::page) fn volumes(
     let live = html! {
         (tiles(snapshot, query))
         @if snapshot.drivers().len() > 1 { (drivers(snapshot, query)) }
+        (calm(snapshot))
         (limits(about))
         section aria-labelledby="volumes" {
             div.bar-line {
                 h2 #volumes { "Volumes" }
                 p.muted { (found(snapshot, &page, query)) }
             }
-            @if page.rows.is_empty() { (nothing(snapshot)) } @else { (table(snapshot, &page, query, now)) }
-            (pager(&page, query))
+            @if page.rows.is_empty() { (nothing(about, snapshot, query)) } @else { (table(snapshot, &page, query, now)) }
+            (pager("Pages of volumes", page.page, page.pages, |page| link::volumes(&Query { page, ..query.clone() })))
         }
         section aria-labelledby="changed" {
             h2 #changed { "What changed" }
@@ -111,7 +113,7 @@ fn form(snapshot: &Snapshot, query: &Query) -> Markup {
         form.filter method="get" action="./" role="search" {
             label { span { "Search" }
                 input #search type="search" name="q" value=(query.search) autocomplete="off" spellcheck="false"
-                    placeholder="claim, volume, pod, node, reason …";
+                    placeholder="claim, pod, node, reason …";
             }
             label { span { "Health" }
                 select name="health" {
@@ -170,13 +172,70 @@ fn found(snapshot: &Snapshot, page: &Page<'_>, query: &Query) -> String {
     }
 }
 
-fn nothing(snapshot: &Snapshot) -> Markup {
+fn nothing(about: &About, snapshot: &Snapshot, query: &Query) -> Markup {
+    let counts = snapshot.counts();
+    let asked_for_trouble = query.health.is_some_and(|wanted| !wanted.takes(Grade::Healthy));
     html! {
-        @if snapshot.rows().is_empty() {
-            p.empty { "No volume is known here yet. " a href="source" { "What this looks at, and what it cannot see" } }
-        } @else {
-            p.empty { "No volume matches. " a href="./" { "Show all" } }
+        p.empty {
+            @if snapshot.rows().is_empty() && about.trouble.is_some() {
+                "Nothing is known here while that is so."
+            } @else if snapshot.rows().is_empty() {
+                "No volume is known here yet. " a href="source" { "What this looks at, and what it cannot see" }
+            } @else if asked_for_trouble && query.search.is_empty() {
+                "None of " (thousands(counts.total())) " volumes is like that. " a href="./" { "Show all" }
+            } @else {
+                "No volume matches. " a href="./" { "Show all" }
+            }
         }
+    }
+}
+
+/// That all is well is worth a word, and so is who says it.
+fn calm(snapshot: &Snapshot) -> Markup {
+    let counts = snapshot.counts();
+    let total = counts.total();
+    let all_well = total > 0 && counts.get(Grade::Healthy) == total;
+    html! {
+        @if all_well {
+            p.note.calm.g-healthy {
+                strong { "No trouble. " }
+                @if total == 1 { "The volume here is well" } @else { "All " (thousands(total)) " volumes here are well" }
+                (seers(snapshot)) "."
+            }
+        }
+    }
+}
+
+/// As in `, seen by the driver's controller (12) and host checks on nodes (3)`.
+fn seers(snapshot: &Snapshot) -> String {
+    let mut kinds: Vec<(&str, usize)> = Vec::new();
+    for row in snapshot.rows() {
+        let mut last = "";
+        // A row's sightings are in the order of vantages, so those of one kind stand together.
+        for sighting in &row.seen_by {
+            let kind = match sighting.vantage {
+                Vantage::Controller => "the driver's controller",
+                Vantage::Node(_) => "the driver on nodes",
+                Vantage::Host(_) => "host checks on nodes",
+                Vantage::Kubelet(_) => "kubelets",
+                Vantage::Cluster => "the cluster",
+                Vantage::Pushed(_) => "reporters",
+            };
+            if std::mem::replace(&mut last, kind) == kind {
+                continue;
+            }
+            match kinds.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, count)) => *count += 1,
+                None => kinds.push((kind, 1)),
+            }
+        }
+    }
+    let words: Vec<String> =
+        kinds.iter().map(|(kind, count)| format!("{kind} ({})", thousands(*count))).collect();
+    match words.as_slice() {
+        [] => String::new(),
+        [only] => format!(", seen by {only}"),
+        [first @ .., last] => format!(", seen by {} and {last}", first.join(", ")),
     }
 }
 
@@ -186,7 +245,7 @@ fn table(snapshot: &Snapshot, page: &Page<'_>, query: &Query, now: Timestamp) ->
     let sorted = |sort| (query.sort == sort).then_some("ascending");
     html! {
         div.scroll tabindex="0" role="region" aria-labelledby="volumes" {
-            table.volumes {
+            table.volumes.cards {
                 caption.hidden { "Volumes, " (query.sort.label()) }
                 thead {
                     tr {
@@ -228,17 +287,17 @@ fn line(snapshot: &Snapshot, row: &Row, places: bool, now: Timestamp) -> Markup 
                 @if !row.reason().is_empty() { span.reason { (plain(row.reason())) } }
                 @if !row.message().is_empty() { span.second { (name(row.message())) } }
             }
-            td.nowrap { @if let Some(since) = row.since { (age(since, now)) } }
+            td.nowrap data-label="For" { @if let Some(since) = row.since { (age(since, now)) } }
             @if places {
-                td.used {
+                td.used data-label="Used by" {
                     (some(&row.pods))
                     @if !row.nodes.is_empty() { span.second { "on " (some(&row.nodes)) } }
                 }
             }
-            td.seen {
+            td.seen data-label="Seen by" {
                 @for vantage in row.seers().take(NAMES) { span.word { (name(&vantage_word(vantage))) } " " }
             }
-            td.next { (row.next()) }
+            td.next data-label="Next" { (row.next()) }
         }
     }
 }
@@ -250,49 +309,5 @@ fn some<T: AsRef<str>>(names: &[T]) -> Markup {
             (name(one.as_ref()))
         }
         @if names.len() > NAMES { " and " (names.len() - NAMES) " more" }
-    }
-}
-
-fn pager(page: &Page<'_>, query: &Query) -> Markup {
-    let to = |number| link::volumes(&Query { page: number, ..query.clone() });
-    html! {
-        @if page.pages > 1 {
-            nav.pager aria-label="Pages of volumes" {
-                @if page.page > 1 {
-                    a href=(to(1)) { "First" } " " a rel="prev" href=(to(page.page - 1)) { "Previous" }
-                }
-                span { "Page " (thousands(page.page)) " of " (thousands(page.pages)) }
-                @if page.page < page.pages {
-                    a rel="next" href=(to(page.page + 1)) { "Next" } " " a href=(to(page.pages)) { "Last" }
-                }
-            }
-        }
-    }
-}
-
-/// With thin spaces, as in 100 000.
-fn thousands(number: usize) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push('\u{202f}');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn large_numbers_can_be_read() {
-        let check = |number, expected: &str| assert_eq!(thousands(number).replace('\u{202f}', " "), expected);
-        check(0, "0");
-        check(999, "999");
-        check(1_000, "1 000");
-        check(1_234_567, "1 234 567");
     }
 }

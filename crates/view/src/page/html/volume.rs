@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::super::chart::{self, Window};
-use super::{Place, age, badge, document, link, name};
+use super::{Place, age, badge, clock, document, link, name};
 use crate::text::plain;
-use crate::{About, Grade, Moment, Row, Sighting, timeline};
+use crate::{About, Grade, Heal, Moment, Row, Sighting, timeline};
 
 /// So much of a volume's past is told in words.
 const TOLD: usize = 200;
@@ -20,12 +20,14 @@ pub(in crate::page) struct Volume<'a> {
     /// One for each claim that uses it; none if it is gone.
     pub(in crate::page) rows: &'a [&'a Row],
     pub(in crate::page) story: &'a [Arc<Moment>],
+    pub(in crate::page) heals: &'a [Heal],
     pub(in crate::page) window: Window,
     pub(in crate::page) now: Timestamp,
 }
 
 pub(in crate::page) fn volume(about: &About, shown: &Volume<'_>) -> Markup {
-    let Volume { driver, handle, rows, story, window, now } = shown;
+    let Volume { driver, handle, rows, story, heals, window, now } = shown;
+    let seen_by = rows.first().map_or(&[][..], |row| &row.seen_by);
     let title = match rows.first() {
         Some(row) if row.claim.is_empty() => format!("{} {handle}", row.health),
         Some(row) => format!("{} {}/{}", row.health, row.namespace, row.claim),
@@ -64,8 +66,9 @@ pub(in crate::page) fn volume(about: &About, shown: &Volume<'_>) -> Markup {
                     }
                 }
             }
-            (chart::draw(&timeline::lanes(story, *now), *window, *now))
+            (chart::draw(&timeline::lanes_with(story, seen_by, *now), *window, *now))
         }
+        @if !heals.is_empty() { (attempts(heals, *now)) }
         section aria-labelledby="told" {
             h2 #told { "What was told" }
             @if story.is_empty() { p.muted { "Nothing yet." } } @else { (told(story)) }
@@ -104,7 +107,7 @@ fn vantages(row: &Row, now: Timestamp) -> Markup {
             h2 #vantages { "Seen from" }
             @if row.seen_by.is_empty() { p.muted { "Nobody has looked at it yet." } } @else {
                 div.scroll tabindex="0" role="region" aria-labelledby="vantages" {
-                    table.vantages {
+                    table.vantages.cards {
                         caption.hidden { "What each vantage says" }
                         thead { tr {
                             th scope="col" { "Vantage" } th scope="col" { "Health" } th scope="col" { "For" }
@@ -124,7 +127,7 @@ fn vantage(sighting: &Sighting, now: Timestamp) -> Markup {
         tr .{ "g-" (Grade::of(*health).slug()) } {
             th scope="row" { (name(&vantage.to_string())) }
             td { (badge(Grade::of(*health), &health.to_string())) }
-            td.nowrap { @if let Some(since) = sighting.since() { (age(since, now)) } }
+            td.nowrap data-label="For" { @if let Some(since) = sighting.since() { (age(since, now)) } }
             td {
                 @for held in conditions {
                     p.condition {
@@ -141,12 +144,41 @@ fn vantage(sighting: &Sighting, now: Timestamp) -> Markup {
     }
 }
 
+/// What was done about it.
+fn attempts(heals: &[Heal], now: Timestamp) -> Markup {
+    html! {
+        section aria-labelledby="heals" {
+            h2 #heals { "What was done to heal it" }
+            div.scroll tabindex="0" role="region" aria-labelledby="heals" {
+                table.heals.cards {
+                    caption.hidden { "Attempts to heal, newest first" }
+                    thead { tr {
+                        th scope="col" { "When" } th scope="col" { "Outcome" } th scope="col" { "What was done" }
+                        th scope="col" { "Node" } th scope="col" { "More" }
+                    } }
+                    tbody {
+                        @for Heal { at, outcome, well, remedy, node, message } in heals {
+                            tr {
+                                th.nowrap scope="row" { (age(*at, now)) " ago" }
+                                td.outcome .good[*well == Some(true)] .bad[*well == Some(false)] { (outcome) }
+                                td { (name(remedy)) }
+                                td data-label="Node" { @if let Some(node) = node { (name(node)) } }
+                                td.wrong { (name(message)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 fn told(story: &[Arc<Moment>]) -> Markup {
     html! {
         ol.changes {
             @for moment in story.iter().rev().take(TOLD) {
                 li .{ "g-" (Grade::of(moment.health).slug()) } {
-                    time.when datetime=(moment.at) { (format!("{:.0}", moment.at)) } " "
+                    time.when datetime=(moment.at) { (clock(moment.at)) } " "
                     span { (plain(&moment.text)) }
                 }
             }
