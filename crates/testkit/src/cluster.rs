@@ -11,6 +11,7 @@ use crate::cache;
 use crate::control_plane::{self, ControlPlane};
 use crate::crew::Launch;
 use crate::home::Home;
+use crate::image::Image;
 use crate::kubernetes::Version;
 use crate::network::Network;
 use crate::part::Part;
@@ -170,6 +171,11 @@ impl Cluster {
     /// The folder that on other machines is `/var/lib/kubelet`.
     pub fn kubelet_folder(&self) -> Result<PathBuf> {
         Ok(self.plane.home()?.path().join("kubelet"))
+    }
+
+    /// Puts an image on the node, for pods with `imagePullPolicy: Never`.
+    pub fn import(&self, image: &Image) -> Result<()> {
+        node::import(self.plane.home()?, image)
     }
 
     /// Ends it, and says what could not be cleared away.

@@ -22,6 +22,7 @@ use crate::process::{Lifetime, Process};
 #[cfg(feature = "client")]
 mod client;
 mod flags;
+mod forge;
 
 /// Ready takes three seconds; on a machine that compiles something beside it, many times that.
 const START_LIMIT: Duration = Duration::from_mins(4);

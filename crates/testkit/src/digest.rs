@@ -7,7 +7,7 @@ use std::path::Path;
 use ring::digest::{SHA256, digest};
 
 /// SHA-256 in hexadecimal.
-pub(crate) fn hex_digest(bytes: &[u8]) -> String {
+pub fn hex_digest(bytes: &[u8]) -> String {
     digest(&SHA256, bytes).as_ref().iter().fold(String::with_capacity(64), |mut text, byte| {
         // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");

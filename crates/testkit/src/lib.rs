@@ -5,11 +5,14 @@
 pub mod cache;
 pub mod cluster;
 pub mod control_plane;
+pub mod helm;
+pub mod image;
 pub mod kubernetes;
 #[cfg(feature = "client")]
 pub mod objects;
 pub mod packages;
 pub mod part;
+pub mod python;
 pub mod sidecars;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -17,6 +20,7 @@ pub mod sim;
 mod cgroups;
 mod crew;
 mod digest;
+mod go_module;
 mod home;
 mod mounts;
 mod network;
@@ -29,7 +33,9 @@ pub use cluster::Cluster;
 pub use control_plane::ControlPlane;
 pub use part::Part;
 
-pub(crate) use digest::{hex_digest, short_id};
+pub use digest::hex_digest;
+
+pub(crate) use digest::short_id;
 
 /// The image on every node that is made here: busybox, whose default command waits until it is told to end.
 pub const IMAGE: &str = "volmedic.test/busybox:1";

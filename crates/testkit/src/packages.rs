@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -34,6 +35,11 @@ pub fn ensure(packages: &[&str]) -> Result<(), MissingPackages> {
     }
     let why = "apt-get reported success, yet their programs are not there".into();
     Err(MissingPackages { packages: still, why })
+}
+
+/// Whether a program needs no dynamic loader.
+pub fn is_static(program: &Path) -> bool {
+    probe::is_static(program)
 }
 
 /// Those of `packages` that are not here, in the order given.

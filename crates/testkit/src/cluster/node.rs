@@ -14,6 +14,7 @@ use super::image;
 use crate::control_plane::ControlPlane;
 use crate::crew::Launch;
 use crate::home::Home;
+use crate::image::Image;
 use crate::network::Network;
 use crate::part::Part;
 use crate::process;
@@ -27,6 +28,8 @@ const RUNTIME_LIMIT: Duration = Duration::from_mins(2);
 /// Ten seconds after the kubelet starts, on an idle machine.
 const READY_LIMIT: Duration = Duration::from_mins(4);
 const TOOL_LIMIT: Duration = Duration::from_mins(1);
+/// Images can be large, and the disk busy.
+const IMPORT_LIMIT: Duration = Duration::from_mins(3);
 /// The kernel's limit for the path of a unix socket, and what the longest of ours adds to the cluster's folder.
 const SOCKET_LIMIT: usize = 107;
 const LONGEST_SOCKET: usize = "/kubelet/plugins_registry/a-driver.example.com-reg.sock".len();
@@ -121,15 +124,11 @@ impl Node<'_> {
         })?;
         let archive = folder.join("image.tar");
         image::write(&archive)?;
-        let import = self.ctr(&["--namespace", "k8s.io", "images", "import", &archive.display().to_string()]);
-        process::run(import, TOOL_LIMIT)?.or_fail("importing the node's image")?;
-        Ok(())
+        import_archive(self.home, &archive)
     }
 
     fn ctr(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new("ctr");
-        command.arg("--address").arg(socket(&self.home.path().join("containerd"))).args(arguments);
-        command
+        ctr(self.home, arguments)
     }
 
     fn kubelet(&self, gates: &BTreeMap<String, bool>, settings: &Map<String, Value>) -> Result<()> {
@@ -217,6 +216,27 @@ impl Node<'_> {
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         Ok(folder)
     }
+}
+
+/// Puts one more image on the node of the cluster in `home`.
+pub(super) fn import(home: &Home, image: &Image) -> Result<()> {
+    let archive = home.path().join("containerd/import.tar");
+    let bytes = image.archive().with_context(|| format!("cannot put the image {} together", image.name))?;
+    fs::write(&archive, bytes).with_context(|| format!("cannot write {}", archive.display()))?;
+    import_archive(home, &archive)?;
+    fs::remove_file(&archive).with_context(|| format!("cannot remove {}", archive.display()))
+}
+
+fn import_archive(home: &Home, archive: &Path) -> Result<()> {
+    let import = ctr(home, &["--namespace", "k8s.io", "images", "import", &archive.display().to_string()]);
+    process::run(import, IMPORT_LIMIT)?.or_fail("importing an image")?;
+    Ok(())
+}
+
+fn ctr(home: &Home, arguments: &[&str]) -> Command {
+    let mut command = Command::new("ctr");
+    command.arg("--address").arg(socket(&home.path().join("containerd"))).args(arguments);
+    command
 }
 
 fn socket(containerd: &Path) -> PathBuf {

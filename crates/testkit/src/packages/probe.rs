@@ -25,6 +25,7 @@ const PROVIDES: &[(&str, Probe)] = &[
     ("iproute2", Probe::Programs(&["ip"])),
     ("iptables", Probe::Programs(&["iptables"])),
     ("mount", Probe::Programs(&["mount", "umount", "losetup"])),
+    ("prometheus", Probe::Programs(&["promtool"])),
     ("runc", Probe::Programs(&["runc"])),
     ("util-linux", Probe::Programs(&["nsenter", "unshare"])),
     ("xfsprogs", Probe::Programs(&["mkfs.xfs", "xfs_io"])),
@@ -60,7 +61,7 @@ fn find(program: &str) -> Option<PathBuf> {
 }
 
 /// A program without an interpreter segment needs no dynamic loader. Little-endian 64-bit ELF is all we run on.
-fn is_static(program: &Path) -> bool {
+pub(super) fn is_static(program: &Path) -> bool {
     const PROGRAM_HEADER_INTERP: u32 = 3;
     let mut head = Vec::new();
     let read = File::open(program).and_then(|file| file.take(4096).read_to_end(&mut head));

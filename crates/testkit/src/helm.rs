@@ -1,0 +1,161 @@
+//! Helm itself, built from its Go module, so that a chart is judged by the program that installs it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::go_module::GoModule;
+use crate::process;
+
+const MODULE: GoModule = GoModule {
+    folder: "helm",
+    what: "helm",
+    files: &[("go.mod", include_str!("../go-helm/go.mod")), ("go.sum", include_str!("../go-helm/go.sum"))],
+    packages: &["helm.sh/helm/v4/cmd/helm"],
+    programs: &["helm"],
+};
+const LIMIT: Duration = Duration::from_mins(1);
+/// The namespace that the plain manifests are for.
+const NAMESPACE: &str = "volmedic";
+const HEADER: &str = "# Made by `cargo xtask chart` from deploy/chart. Edits here are overwritten.\n";
+/// Agents mount the host's file system.
+const NAMESPACE_OBJECT: &str = "\
+---
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: volmedic
+  labels:
+    pod-security.kubernetes.io/enforce: privileged
+";
+
+/// The path of `helm`. Built first if need be, which takes minutes.
+pub fn program() -> Result<PathBuf> {
+    Ok(MODULE.build()?.join("helm"))
+}
+
+/// The chart of a checkout.
+#[derive(Debug)]
+pub struct Chart {
+    helm: PathBuf,
+    folder: PathBuf,
+}
+
+impl Chart {
+    /// The one below the checkout's root.
+    pub fn of(root: &Path) -> Result<Self> {
+        let folder = root.join("deploy/chart");
+        if !folder.join("Chart.yaml").is_file() {
+            bail!("there is no chart in {}; is this the checkout's root?", folder.display());
+        }
+        Ok(Self { helm: program()?, folder })
+    }
+
+    /// `helm lint --strict`; the error is what it said.
+    pub fn lint(&self) -> Result<()> {
+        let mut command = self.command("lint");
+        command.arg("--strict").arg(&self.folder);
+        process::run(command, LIMIT)?.or_fail("`helm lint`").map(drop)
+    }
+
+    /// What `helm template` makes with these values on top of the chart's own, as YAML documents.
+    pub fn render(&self, namespace: &str, values: &Value) -> Result<String> {
+        let mut command = self.command("template");
+        command.arg("volmedic").arg(&self.folder).args(["--namespace", namespace]);
+        command.arg("--set-json").arg(values.to_string());
+        process::run(command, LIMIT)?.or_fail("`helm template`")
+    }
+
+    /// Installs the release `volmedic`, or upgrades it, and gives the notes. Waits for no pod.
+    pub fn install(&self, kubeconfig: &Path, namespace: &str, values: &Value) -> Result<String> {
+        let mut command = self.command("upgrade");
+        command.args(["--install", "--create-namespace", "volmedic"]).arg(&self.folder);
+        command.args(["--namespace", namespace, "--set-json"]).arg(values.to_string());
+        command.arg("--kubeconfig").arg(kubeconfig);
+        process::run(command, LIMIT)?.or_fail("`helm upgrade --install`")
+    }
+
+    /// Takes that release away.
+    pub fn uninstall(&self, kubeconfig: &Path, namespace: &str) -> Result<()> {
+        let mut command = self.command("uninstall");
+        command.args(["volmedic", "--namespace", namespace, "--kubeconfig"]).arg(kubeconfig);
+        process::run(command, LIMIT)?.or_fail("`helm uninstall`").map(drop)
+    }
+
+    /// Every file that is made from the chart: its path from the checkout's root, and what it holds.
+    pub fn manifests(&self) -> Result<Vec<(String, String)>> {
+        let all = plain(&self.render(NAMESPACE, &json!({}))?);
+        let mut made =
+            vec![("deploy/manifests/volmedic.yaml".to_owned(), format!("{HEADER}{NAMESPACE_OBJECT}{all}"))];
+        for driver in self.drivers()? {
+            let whole = self.render(NAMESPACE, &json!({"controllers": [{"driver": driver}]}))?;
+            let of_driver = plain(&whole)
+                .split_inclusive("---\n")
+                .filter(|object| object.contains("templates/controllers.yaml"))
+                .collect::<String>();
+            let text = format!("{HEADER}---\n{}", of_driver.trim_end_matches("---\n"));
+            made.push((format!("deploy/sidecars/{driver}.yaml"), text));
+        }
+        Ok(made)
+    }
+
+    /// Puts the chart into one file in `folder`, for this version, and says where it is.
+    pub fn package(&self, version: &str, folder: &Path) -> Result<PathBuf> {
+        let mut command = self.command("package");
+        command.arg(&self.folder).arg("--destination").arg(folder);
+        command.args(["--version", version, "--app-version", version]);
+        process::run(command, LIMIT)?.or_fail("`helm package`")?;
+        Ok(folder.join(format!("volmedic-{version}.tgz")))
+    }
+
+    /// The drivers that the chart knows, by the names in its table.
+    pub fn drivers(&self) -> Result<Vec<String>> {
+        let table = self.folder.join("files/drivers.yaml");
+        let text = fs::read_to_string(&table).with_context(|| format!("cannot read {}", table.display()))?;
+        let names = text.lines().filter_map(|line| line.strip_suffix(':'));
+        Ok(names.filter(|name| !name.starts_with([' ', '#'])).map(str::to_owned).collect())
+    }
+
+    /// Helm without anything of the user's own.
+    fn command(&self, action: &str) -> Command {
+        let mut command = Command::new(&self.helm);
+        let nowhere = "/nonexistent";
+        for name in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            command.env(name, nowhere);
+        }
+        command.env("KUBECONFIG", nowhere).arg(action);
+        command
+    }
+}
+
+/// Without what is only true of an installation by Helm.
+fn plain(text: &str) -> String {
+    let of_helm = ["app.kubernetes.io/managed-by: ", "app.kubernetes.io/instance: ", "helm.sh/chart: "];
+    let kept = text.lines().filter(|line| !of_helm.iter().any(|start| line.trim_start().starts_with(start)));
+    let mut plain = String::with_capacity(text.len());
+    let mut blank = false;
+    for line in kept {
+        let empty = line.trim().is_empty();
+        if !empty || !(blank || plain.ends_with("---\n")) {
+            plain.push_str(line);
+            plain.push('\n');
+        }
+        blank = empty;
+    }
+    plain.trim_end().to_owned() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_objects_do_not_claim_to_be_helms() {
+        let text = "---\n\n\nkind: A\nmetadata:\n  labels:\n    app.kubernetes.io/managed-by: Helm\n    a: b\n\n\nx: y\n\n";
+        assert_eq!(plain(text), "---\nkind: A\nmetadata:\n  labels:\n    a: b\n\nx: y\n");
+    }
+}
