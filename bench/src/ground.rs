@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Event;
@@ -73,6 +74,11 @@ impl Ground {
     /// Where the claims are, in turn.
     pub(crate) fn namespaces(&self) -> &[String] {
         &self.namespaces
+    }
+
+    /// `kubectl` with all rights.
+    pub(crate) fn kubectl(&self) -> Command {
+        self.plane.kubectl()
     }
 
     pub(crate) fn folder(&self) -> &Path {

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 mod agent;
 mod audit;
 mod bare;
+mod cli;
 mod controller;
 mod fill;
 mod ground;
@@ -33,6 +34,8 @@ struct Cli {
 enum Role {
     /// The agent on a node with a thousand volumes, at rest and while ten of them hang. Needs root
     Agent(agent::Args),
+    /// `status` beside kubectl, on a real API server with many claims
+    Cli(cli::Args),
     /// The controller, at rest and while a thousand volumes fail, against a real API server
     Controller(controller::Args),
     /// Drain a list and do nothing with it: what the controller's passes are compared with
@@ -43,6 +46,7 @@ enum Role {
 fn main() -> ExitCode {
     let done = match Cli::parse().role {
         Role::Agent(args) => agent::run(args),
+        Role::Cli(args) => cli::run(args),
         Role::Controller(args) => controller::run(args),
         Role::Drain(args) => bare::run(&args),
     };

@@ -50,6 +50,12 @@ impl Program {
         }
     }
 
+    /// Whether it ended well; nothing while it runs.
+    pub(crate) fn ended(&mut self) -> Result<Option<bool>> {
+        let ended = self.child.try_wait().context("cannot ask whether it runs")?;
+        Ok(ended.map(|status| status.success()))
+    }
+
     pub(crate) fn tail(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();

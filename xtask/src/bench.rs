@@ -14,8 +14,11 @@ use crate::workspace::{self, Workspace};
 /// Where the figures of a full run are kept.
 const PAGE: &str = "docs/bench-controller.md";
 const AGENT_PAGE: &str = "docs/bench-agent.md";
+const CLI_PAGE: &str = "docs/bench-cli.md";
 const DRIVER_PAGE: &str = "docs/bench-driver.md";
+const HEALER_PAGE: &str = "docs/bench-healer.md";
 const HUB_PAGE: &str = "docs/bench-hub.md";
+const PUSH_PAGE: &str = "docs/bench-push.md";
 const BUILD_LIMIT: Duration = Duration::from_hours(1);
 const RUN_LIMIT: Duration = Duration::from_hours(4);
 const QUICK: [usize; 2] = [1000, 10_000];
@@ -33,12 +36,18 @@ pub(crate) struct Args {
 enum Role {
     /// The agent on a node with 1,000 volumes of which ten hang. Writes docs/bench-agent.md. Needs root
     Agent,
+    /// `volmedic status` over 100,000 claims, beside kubectl. Writes docs/bench-cli.md
+    Cli,
     /// The controller beside a driver with many volumes, and external-health-monitor where it can be had
     Controller(Controller),
     /// The reference driver: how time grows from 1,000 to 10,000 volumes. Writes docs/bench-driver.md. Needs root
     Driver,
+    /// The healer when the node plugins of 100 nodes with 1,000 attachments restart at once. Writes docs/bench-healer.md
+    Healer,
     /// The hub with 5,000 claims on 100 nodes, all turning bad and good. Writes docs/bench-hub.md
     Hub,
+    /// The hub's service for reports of others, at 1,000 reports a second. Writes docs/bench-push.md
+    Push,
 }
 
 #[derive(Debug, clap::Args)]
@@ -60,9 +69,18 @@ struct Controller {
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     let (role, more) = match &args.role {
         Role::Agent => ("agent", vec![format!("--page={}", workspace.root.join(AGENT_PAGE).display())]),
+        Role::Cli => (
+            "cli",
+            vec![
+                format!("--page={}", workspace.root.join(CLI_PAGE).display()),
+                format!("--definitions={}", workspace.root.join("deploy/crds").display()),
+            ],
+        ),
         Role::Controller(controller) => ("controller", controller.arguments(workspace)),
         Role::Driver => return scale(workspace, "driver", "how_time_grows", DRIVER_PAGE),
+        Role::Healer => return scale(workspace, "heal", "how_it_scales", HEALER_PAGE),
         Role::Hub => return scale(workspace, "hub", "how_it_scales", HUB_PAGE),
+        Role::Push => return scale(workspace, "push", "how_many_reports_it_takes", PUSH_PAGE),
     };
     // What is measured is what is shipped: a program three times as large has as much more of itself in memory.
     step(workspace, &["build", "--profile=dist", "--package=volmedic"], BUILD_LIMIT)?;

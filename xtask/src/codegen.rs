@@ -10,6 +10,7 @@ use crate::say;
 use crate::sources::{self, Source};
 use crate::workspace::Workspace;
 
+mod commands;
 mod difference;
 mod manifests;
 mod pages;
@@ -40,8 +41,35 @@ pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<()> {
             Ok((file.path, (file.make)(&sources).with_context(|| format!("{} was not made", file.path))?))
         })
         .collect::<Result<_>>()?;
+    let mut stale = settle(workspace, &made, "cargo xtask codegen", check)?;
+    let mut files = made.len();
+    // Last, since it needs a build, and what was written above may be needed for one.
+    let page = commands::page(workspace).with_context(|| format!("{} was not made", commands::PAGE))?;
+    if let Some(page) = page {
+        files += 1;
+        stale += settle(workspace, &[(commands::PAGE, page)], "cargo xtask codegen", check)?;
+    }
+    if check && stale > 0 {
+        bail!(
+            "{stale} of {files} generated files are out of date; run `cargo xtask codegen` and commit them"
+        );
+    }
+    if stale == 0 {
+        say::line(format_args!("codegen: {files} files, all up to date"));
+    }
+    Ok(())
+}
+
+/// Writes those files that are not as they should be, or with `check` only shows how they differ. Gives their number.
+pub(crate) fn settle(
+    workspace: &Workspace,
+    made: &[(impl AsRef<str>, String)],
+    command: &str,
+    check: bool,
+) -> Result<usize> {
     let mut stale = 0;
-    for (path, wanted) in &made {
+    for (path, wanted) in made {
+        let path = path.as_ref();
         let full = workspace.root.join(path);
         let present = read(&full)?;
         if present.as_deref() == Some(wanted) {
@@ -49,23 +77,14 @@ pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<()> {
         }
         stale += 1;
         if check {
-            say::error(format_args!("{path} is not what `cargo xtask codegen` makes:"));
+            say::error(format_args!("{path} is not what `{command}` makes:"));
             say::error(difference::show(present.as_deref().unwrap_or_default(), wanted));
         } else {
             replace(&full, wanted)?;
             say::line(format_args!("wrote {path}"));
         }
     }
-    if check && stale > 0 {
-        bail!(
-            "{stale} of {} generated files are out of date; run `cargo xtask codegen` and commit them",
-            made.len()
-        );
-    }
-    if stale == 0 {
-        say::line(format_args!("codegen: {} files, all up to date", made.len()));
-    }
-    Ok(())
+    Ok(stale)
 }
 
 fn read(path: &Path) -> Result<Option<String>> {

@@ -6,8 +6,10 @@ use clap::{Parser, Subcommand};
 use workspace::Workspace;
 
 mod bench;
+mod chart;
 mod cluster;
 mod codegen;
+mod dist;
 mod gallery;
 mod lex;
 mod metrics;
@@ -43,8 +45,12 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Write the manifests that are made from the Helm chart
+    Chart(chart::Args),
     /// Run a real one-node Kubernetes on this machine
     Cluster(cluster::Args),
+    /// Build what is shipped: a static program, an image, the chart, a bill of materials, checksums
+    Dist(dist::Args),
     /// Measure a role as a process, against what it is meant to keep
     Bench(bench::Args),
     /// Hurt real volumes in every way there is, and show what the agent tells about it
@@ -66,7 +72,9 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Test(args) => test::run(&Workspace::here()?, &args),
         Task::Tidy => tidy::run(&Workspace::here()?),
         Task::Codegen { check } => codegen::run(&Workspace::here()?, check),
+        Task::Chart(args) => chart::run(&Workspace::here()?, &args),
         Task::Cluster(args) => cluster::run(args),
+        Task::Dist(args) => dist::run(&Workspace::here()?, &args),
         Task::Bench(args) => bench::run(&Workspace::here()?, &args),
         Task::Gallery(args) => gallery::run(&Workspace::here()?, &args),
     }

@@ -29,6 +29,7 @@ const NEEDS: &[Need] = &[
     Need { package: "e2fsprogs", crates: &["volmedic", "volmedic-driver", "volmedic-host"], purpose: "to make and check ext4 volumes" },
     Need { package: "iproute2", crates: &["volmedic", "volmedic-testkit"], purpose: "to look after the network of test pods" },
     Need { package: "mount", crates: &["volmedic", "volmedic-driver", "volmedic-host", "volmedic-testkit"], purpose: "to mount volumes" },
+    Need { package: "prometheus", crates: &["volmedic"], purpose: "to try the alerts with promtool" },
     Need { package: "runc", crates: &["volmedic", "volmedic-testkit"], purpose: "to run test pods" },
     Need { package: "xfsprogs", crates: &["volmedic", "volmedic-driver"], purpose: "to make and check xfs volumes" },
 ];

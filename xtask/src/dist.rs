@@ -1,0 +1,185 @@
+//! `cargo xtask dist`: what is shipped. A static program, an image with nothing else in it, the chart, a list of all that
+//! went in, and checksums of the lot.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use volmedic_testkit::helm::Chart;
+use volmedic_testkit::image::Image;
+use volmedic_testkit::{hex_digest, packages};
+
+use crate::say;
+use crate::test::child;
+use crate::workspace::{self, Workspace};
+
+mod sbom;
+
+const BUILD_LIMIT: Duration = Duration::from_hours(1);
+const RUN_LIMIT: Duration = Duration::from_secs(30);
+const PROGRAM: &str = "volmedic";
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The result is in volmedic-dist in the target folder. The first run builds helm, which takes minutes.\n\n\
+                        Exit codes: 0 everything was made, 1 something could not be, 2 the command line is wrong."
+)]
+pub(crate) struct Args {
+    /// The image's name, without a tag
+    #[arg(long, default_value = "volmedic", value_name = "NAME")]
+    image: String,
+}
+
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
+    let target = target()?;
+    let built = build(workspace, &target)?;
+    let folder = workspace.target.join("volmedic-dist");
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("cannot clear {}", folder.display()))?;
+    }
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let program = folder.join(PROGRAM);
+    fs::copy(&built, &program).with_context(|| format!("cannot copy {}", built.display()))?;
+    let version = works(&program)?;
+
+    let image = image(&program, &args.image, &version)?.archive().context("the image cannot be made")?;
+    let put = |name: &str, bytes: &[u8]| {
+        let path = folder.join(name);
+        fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
+    };
+    put(&format!("volmedic-image-{version}.tar"), &image)?;
+    let bom = sbom::of(workspace, PROGRAM, &target).context("the list of components cannot be made")?;
+    put("volmedic.cdx.json", format!("{bom:#}\n").as_bytes())?;
+    Chart::of(&workspace.root)?.package(&version, &folder)?;
+    put("SHA256SUMS", checksums(&folder)?.as_bytes())?;
+    tell(&folder)
+}
+
+/// The target that cargo builds for by itself, said aloud: only so the flags stay away from build scripts and macros.
+fn target() -> Result<String> {
+    let output = Command::new("rustc").arg("-vV").stdin(Stdio::null()).output();
+    let output = output.context("rustc did not start; is it in PATH?")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| anyhow!("`rustc -vV` does not say what machine this is: {text}"))
+}
+
+fn build(workspace: &Workspace, target: &str) -> Result<PathBuf> {
+    let mut command = workspace::cargo();
+    command.args(["build", "--package=volmedic", "--profile=dist", "--locked"]);
+    command.arg(format!("--target={target}")).current_dir(&workspace.root).stdin(Stdio::null());
+    command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    let variable = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
+    command.env(variable, flags(&workspace.root, cargo_home().as_deref()));
+    child::wait(command, BUILD_LIMIT).map_err(|why| anyhow!("the program cannot be built: {why}"))?;
+    Ok(workspace.target.join(target).join("dist").join(PROGRAM))
+}
+
+fn cargo_home() -> Option<PathBuf> {
+    let home = || std::env::home_dir().map(|home| home.join(".cargo"));
+    std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home)
+}
+
+/// Static, and without the paths of the machine that built it. Paths with a space cannot be said here and stay.
+fn flags(root: &Path, cargo_home: Option<&Path>) -> String {
+    let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned()];
+    for (path, name) in [(Some(root), "/volmedic"), (cargo_home, "/cargo")] {
+        if let Some(path) = path.and_then(Path::to_str).filter(|path| !path.contains(' ')) {
+            flags.push(format!("--remap-path-prefix={path}={name}"));
+        }
+    }
+    flags.join(" ")
+}
+
+/// The version that the program says it is, once it is known to run anywhere.
+fn works(program: &Path) -> Result<String> {
+    if !packages::is_static(program) {
+        bail!("{} needs shared libraries, so it would not start in an empty image", program.display());
+    }
+    let mut command = Command::new("timeout");
+    command.arg(RUN_LIMIT.as_secs().to_string()).arg(program).arg("--version").stdin(Stdio::null());
+    let output = command.output().context("timeout did not start")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = said.trim().strip_prefix("volmedic ").filter(|_| output.status.success());
+    version.map(str::to_owned).with_context(|| format!("{} --version said {said:?}", program.display()))
+}
+
+fn image(program: &Path, name: &str, version: &str) -> Result<Image> {
+    let mut image = Image::new(&format!("{name}:{version}"));
+    image.entrypoint = vec![format!("/{PROGRAM}")];
+    for (label, value) in [("title", PROGRAM), ("version", version), ("licenses", env!("CARGO_PKG_LICENSE"))]
+    {
+        image.labels.insert(format!("org.opencontainers.image.{label}"), value.to_owned());
+    }
+    image.program(PROGRAM, program)?;
+    Ok(image)
+}
+
+/// As `sha256sum --check` reads it.
+fn checksums(folder: &Path) -> Result<String> {
+    let lines = files(folder)?.into_iter().map(|path| {
+        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(format!("{}  {name}\n", hex_digest(&bytes)))
+    });
+    lines.collect()
+}
+
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn tell(folder: &Path) -> Result<()> {
+    for path in files(folder)? {
+        let size = fs::metadata(&path).with_context(|| format!("cannot look at {}", path.display()))?.len();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        say::line(format_args!("{:>10} KiB  {name}", size.div_ceil(1024)));
+    }
+    say::line(format_args!("all in {}", folder.display()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flags_make_it_static_and_forget_where_it_was_built() {
+        let flags = flags(Path::new("/a/checkout"), Some(Path::new("/a/.cargo")));
+        assert_eq!(
+            flags,
+            "-Ctarget-feature=+crt-static --remap-path-prefix=/a/checkout=/volmedic \
+             --remap-path-prefix=/a/.cargo=/cargo"
+        );
+        assert_eq!(super::flags(Path::new("/a b"), None), "-Ctarget-feature=+crt-static");
+    }
+
+    #[test]
+    fn checksums_are_as_sha256sum_checks_them() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("b"), "two").unwrap();
+        fs::write(folder.path().join("a"), "one").unwrap();
+        let sums = checksums(folder.path()).unwrap();
+        assert_eq!(sums.lines().map(|line| line.split("  ").nth(1).unwrap()).collect::<Vec<_>>(), ["a", "b"]);
+        fs::write(folder.path().join("SHA256SUMS"), sums).unwrap();
+        let check = |expected: bool| {
+            let mut command = Command::new("sha256sum");
+            command.args(["--check", "--strict", "--quiet", "SHA256SUMS"]).current_dir(folder.path());
+            assert_eq!(command.stdin(Stdio::null()).output().unwrap().status.success(), expected);
+        };
+        check(true);
+        fs::write(folder.path().join("a"), "other").unwrap();
+        check(false);
+    }
+
+    #[test]
+    fn a_program_with_libraries_is_not_shipped() {
+        let error = works(Path::new("/proc/self/exe")).unwrap_err().to_string();
+        assert!(error.contains("needs shared libraries"), "{error}");
+    }
+}
