@@ -6,8 +6,10 @@ mod host_eyes;
 mod journal;
 mod memory;
 mod node_report;
+mod page;
 mod pipes;
 mod ports;
+mod relay;
 mod sockets;
 mod usage;
 mod view;
@@ -37,11 +39,13 @@ use host_eyes::Eyes;
 use journal::Journal;
 use memory::{Memory, Shelf};
 use pipes::{Common, Pipes};
+use relay::{Relays, Surroundings};
 use sockets::Sockets;
 use usage::Usages;
 
 use crate::cluster;
 use crate::http::{self, Health};
+use crate::page::Chronicle;
 use crate::signals::Signals;
 
 /// What is still to be told when a signal comes gets this long.
@@ -76,6 +80,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let csi_metrics = volmedic_csi::Metrics::register(&mut registry);
     let inventory_metrics = volmedic_inventory::Metrics::register(&mut registry);
     let report_metrics = volmedic_report::Metrics::register(&mut registry);
+    let relay_metrics = volmedic_heal::relay::Metrics::default();
+    relay_metrics.register(&mut registry);
     let picture = view::Picture::default();
     volmedic_report::register_view(&mut registry, SICK_SERIES, picture.clone());
     volmedic_report::register_agent(&mut registry, {
@@ -88,6 +94,14 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         tasks.spawn(http::serve(address, &config.metrics_path, Arc::new(registry), health.clone()).await?);
     }
 
+    let page = match config.page.open().await? {
+        Some(door) => {
+            let page = page::page();
+            tasks.spawn(door.serve_loudly(page.clone()));
+            Some(page)
+        }
+        None => None,
+    };
     let options = Options::of_this_machine(&config.node, config.kubelet_root.clone());
     tracing::info!(node = config.node, "the kubelet's directory is {}", options.kubelet_root.display());
     let inventory = Arc::new(Inventory::start(&client, &options, &inventory_metrics));
@@ -156,6 +170,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     if let Ok(log) = log {
         tasks.spawn(wakes::kernel_log(watched.clone(), host.clone(), log, evidence, kernel));
     }
+    let deaf = fs_errors.as_ref().err().map(|off| ("fs-errors", off.to_string())).into_iter().collect();
     if let Ok(errors) = fs_errors {
         let deadline = config.look_deadline;
         tasks.spawn(wakes::fs_errors(watched, host.clone(), helpers, deadline, errors, disturbed));
@@ -172,8 +187,29 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         let patience = config.look_every + config.look_deadline;
         tasks.spawn(node_report::keep(source, reporter, journal.clone(), patience));
     }
-    let sockets = Sockets::new(config.look_deadline, csi_metrics);
+    let around = Surroundings {
+        client: &client,
+        node: &config.node,
+        kubelet_root: &options.kubelet_root,
+        calls: csi_metrics.clone(),
+        metrics: relay_metrics,
+    };
+    let relays = Relays::start(config.relaying.as_ref(), &around);
+    let sockets = Sockets::new(config.look_deadline, csi_metrics.clone());
     let drivers = sockets.watch();
+    if let Some(page) = page {
+        let chronicle = Arc::new(Chronicle::new(board.clone(), page.history().clone()));
+        journal.show_to(page::teller(&chronicle, &inventory));
+        page.show(page::Source {
+            node: config.node.as_str().into(),
+            inventory: inventory.clone(),
+            host: host.clone(),
+            deaf,
+            drivers: drivers.clone(),
+            metrics: csi_metrics,
+            chronicle,
+        });
+    }
     if config.addresses.is_empty() {
         tasks.spawn(sockets.found_in(options.kubelet_root.join("plugins_registry")));
     } else {
@@ -203,7 +239,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         () = signals.next() => {}
     }
     drop(tasks);
-    let left = journal.end(FLUSH).await;
+    let (left, ()) = tokio::join!(journal.end(FLUSH), relays.stop());
     if left > 0 {
         tracing::warn!("{left} reports could not be sent before the end; the next start sends them");
     }

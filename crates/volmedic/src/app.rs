@@ -4,15 +4,31 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tracing::Level;
 
 use crate::logging::Logging;
-use crate::{agent, conformance, controller, driver, fault, hub, mounter, report, watch};
+use crate::{
+    agent, conformance, controller, demo, doctor, driver, explain, fault, heal, hub, manual, mounter, report,
+    status, watch,
+};
 
 /// Watches the health of Kubernetes volumes and heals them.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, max_term_width = 100)]
+#[command(
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  volmedic demo                                                # volumes that fail and heal, on this machine
+  volmedic watch --csi-address unix:///run/csi.sock            # any CSI driver, no cluster
+  volmedic status                                              # a cluster's volumes, worst first
+  volmedic help agent                                          # what a command takes
+
+Exit codes: 0 when all went well, 1 when something failed (the last line on standard error says what), 2 when the command
+line is wrong. Some commands have more; their own help says so."
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     role: Role,
@@ -23,18 +39,25 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Role {
     Agent(Box<agent::Args>),
+    Completions(manual::completions::Args),
     /// Judge how a CSI driver, any CSI driver, tells the health of volumes.
     Conformance(conformance::Args),
     Controller(Box<controller::Args>),
+    Demo(demo::Args),
+    Doctor(doctor::Args),
     /// Serve the reference CSI driver: volumes on loop devices or in userspace, health in both dialects.
     Driver(driver::Args),
+    Explain(Box<explain::Args>),
     /// Hurt volumes of the reference driver in real ways, and undo it.
     Fault(fault::Args),
+    Heal(heal::Args),
     Hub(Box<hub::Args>),
+    Man(manual::man::Args),
     /// Serve one volume in userspace. Started by the driver.
     #[command(hide = true)]
     Mounter(mounter::Args),
     Report(report::Args),
+    Status(Box<status::Args>),
     Watch(Box<watch::Args>),
 }
 
@@ -46,7 +69,14 @@ impl Role {
 
     /// What is logged if nobody says otherwise. Where the output is for people, log lines would be in the way.
     fn usual_level(&self) -> Option<Level> {
-        if let Self::Watch(args) = self { args.usual_level() } else { Some(Level::INFO) }
+        match self {
+            Self::Demo(args) => args.usual_level(),
+            // What goes wrong is their answer.
+            Self::Doctor(_) | Self::Explain(_) => None,
+            Self::Status(args) => args.usual_level(),
+            Self::Watch(args) => args.usual_level(),
+            _ => Some(Level::INFO),
+        }
     }
 }
 
@@ -54,17 +84,29 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
     cli.logging.start(cli.role.verbosity(), cli.role.usual_level());
     let outcome = match cli.role {
         Role::Agent(args) => agent::run(*args),
+        Role::Completions(args) => manual::completions::run(&args, Cli::command()),
         Role::Conformance(args) => conformance::run(args),
         Role::Controller(args) => controller::run(*args),
+        Role::Demo(args) => demo::run(args),
+        Role::Doctor(args) => return ended(doctor::run(&args)),
         Role::Driver(args) => driver::run(args),
+        Role::Explain(args) => return ended(explain::run(*args)),
         Role::Fault(args) => fault::run(args),
+        Role::Heal(args) => return ended(heal::run(&args)),
         Role::Hub(args) => hub::run(*args),
+        Role::Man(args) => manual::man::run(&args, Cli::command()),
         Role::Mounter(args) => mounter::run(args),
         Role::Report(args) => report::run(args),
+        Role::Status(args) => return ended(status::run(*args)),
         Role::Watch(args) => watch::run(*args),
     };
+    ended(outcome.map(|()| ExitCode::SUCCESS))
+}
+
+/// What the exit code is, and what is said of a failure.
+fn ended(outcome: Result<ExitCode, Box<dyn Error>>) -> ExitCode {
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             // There is nobody left to tell if this fails too.
             let _ = writeln!(io::stderr(), "volmedic: {}", chain(&*error));

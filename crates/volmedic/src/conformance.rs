@@ -16,6 +16,15 @@ use volmedic_driver::fault::{Fault, Faults};
 use crate::size;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  volmedic conformance --csi-address unix:///run/csi.sock
+  volmedic conformance --csi-address unix:///run/csi.sock --parameters type=fast --secrets-file ./secrets
+  volmedic conformance --csi-address unix:///run/csi.sock --only published-node-ids -o json
+
+The volumes that it makes are removed again. docs/conformance.md has all rules.
+
+Exit codes: 0 when no rule is broken, 1 when one is or the driver cannot be judged, 2 when the command line is wrong.")]
 pub(crate) struct Args {
     /// The socket of the driver.
     #[arg(long, env = "CSI_ADDRESS", value_parser = socket, value_name = "unix:///PATH")]

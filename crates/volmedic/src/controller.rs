@@ -2,6 +2,7 @@
 
 mod args;
 mod nodes;
+mod page;
 mod ports;
 mod strangers;
 mod view;
@@ -20,12 +21,13 @@ use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use volmedic_api::ObjectRef;
+use volmedic_api::resource::LeaseName;
 use volmedic_csi::{AddressError, Limits, Protocol, Settings};
 use volmedic_health::{Ledger, Policy, Vantage, Volume};
 use volmedic_inventory::Inventory;
 use volmedic_lease::{Candidate, State};
 use volmedic_monitor::{Board, Pipe, Way, read};
-use volmedic_report::{Recall, Reporter};
+use volmedic_report::{HealthOptions, Recall, Reporter};
 
 use args::Config;
 pub(crate) use args::{Args, with_two_dashes};
@@ -34,6 +36,7 @@ use ports::{Driver, Outlet, Volumes};
 
 use crate::cluster;
 use crate::http::{self, Health};
+use crate::page::Chronicle;
 use crate::signals::{Signals, clock};
 
 /// What is still to be told when a signal comes gets this long.
@@ -42,6 +45,10 @@ const FLUSH: Duration = Duration::from_secs(5);
 const OBSERVATIONS: usize = 256;
 /// How often it is asked whether reports were lost because too many waited.
 const OVERFLOW_CHECK: Duration = Duration::from_secs(15);
+/// The Lease that says that we live, where no leader election does: this and the driver's name.
+pub(crate) const LEASE: &str = "volmedic-controller-";
+/// The label on our Lease that says how the driver tells health, or `nothing`.
+pub(crate) const TELLS: &str = "volmedic.dev/tells-health";
 /// Series of single volumes in one scrape.
 const SICK_SERIES: usize = 1000;
 
@@ -85,17 +92,28 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         expected_name: config.driver_name.clone(),
         ..Settings::default()
     };
-    let driver = volmedic_csi::Driver::start(config.address.clone(), settings, csi_metrics);
+    let page = match config.page.open().await? {
+        Some(door) => {
+            let page = page::page();
+            background.spawn(door.serve_loudly(page.clone()));
+            Some(page)
+        }
+        None => None,
+    };
+    let driver = volmedic_csi::Driver::start(config.address.clone(), settings, csi_metrics.clone());
     let name = tokio::select! {
         name = driver_name(&driver) => name?,
         () = signals.next() => return Ok(()),
     };
 
     let candidate = match &config.election {
-        Some(election) => Some(Arc::new(stand(&client, election, &name)?)),
+        Some(election) => Some(Arc::new(stand(&client, election, &name, tells(&driver))?)),
         None => None,
     };
     if let Some(candidate) = &candidate {
+        if let Some(page) = &page {
+            page.stands_for(candidate);
+        }
         let candidate = candidate.clone();
         health.set_leader(Box::new({
             let candidate = candidate.clone();
@@ -109,7 +127,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         }
     }
 
-    let role = Leading { config, client, driver, name, picture, health: health.clone() };
+    let page = page.map(|page| (page, csi_metrics));
+    let role = Leading { config, client, driver, name, picture, page, health: health.clone() };
     let lost = async {
         match &candidate {
             Some(candidate) => candidate.lost().await,
@@ -140,12 +159,26 @@ async fn driver_name(driver: &volmedic_csi::Driver) -> anyhow::Result<Arc<str>> 
     }
 }
 
-fn stand(client: &Client, election: &args::Election, driver: &str) -> anyhow::Result<Candidate> {
+/// How the driver tells health, in one word for whoever asks the cluster who looks.
+fn tells(driver: &volmedic_csi::Driver) -> &'static str {
+    use volmedic_csi::dialect::{ControllerProbe, controller};
+    match driver.session().map(|session| controller(session.features()).probe) {
+        Ok(ControllerProbe::ListHealth) => "ControllerListVolumeHealth",
+        Ok(ControllerProbe::GetHealth) => "ControllerGetVolumeHealth",
+        Ok(ControllerProbe::ListVolumes) => "ListVolumes",
+        Ok(ControllerProbe::GetVolume) => "ControllerGetVolume",
+        Ok(ControllerProbe::None) | Err(_) => "nothing",
+    }
+}
+
+fn stand(client: &Client, election: &args::Election, driver: &str, tells: &str) -> anyhow::Result<Candidate> {
     let name = volmedic_lease::lock_name(driver);
     let host = volmedic_lease::hostname()
         .context("cannot read this machine's name, which is needed for the lease")?;
+    let mut labels = election.labels.clone();
+    labels.insert(TELLS.to_owned(), tells.to_owned());
     let config = volmedic_lease::Config {
-        labels: election.labels.clone(),
+        labels,
         lease_duration: election.lease_duration,
         renew_deadline: election.renew_deadline,
         retry_period: election.retry_period,
@@ -153,6 +186,20 @@ fn stand(client: &Client, election: &args::Election, driver: &str) -> anyhow::Re
     };
     tracing::info!("standing for the lease {}/{name}", election.namespace);
     Ok(Candidate::start(client.clone(), config)?)
+}
+
+/// The hub sees by a Lease that we live: the one we lead by, or one of our own.
+fn told_to_hub(driver: &str, election: Option<&args::Election>) -> HealthOptions {
+    let lease = match election {
+        Some(election) => {
+            LeaseName { namespace: election.namespace.clone(), name: volmedic_lease::lock_name(driver) }
+        }
+        None => LeaseName {
+            namespace: volmedic_lease::namespace(""),
+            name: volmedic_lease::sanitize(&format!("{LEASE}{driver}")).to_lowercase(),
+        },
+    };
+    HealthOptions { driver: driver.to_owned(), lease, beats: election.is_none() }
 }
 
 async fn release(candidate: Option<Arc<Candidate>>, health: Arc<Health>) -> anyhow::Result<()> {
@@ -176,6 +223,8 @@ struct Leading {
     driver: volmedic_csi::Driver,
     name: Arc<str>,
     picture: view::Picture,
+    /// Where it is shown, and what else is shown there.
+    page: Option<(Arc<page::Page>, volmedic_csi::Metrics)>,
     health: Arc<Health>,
 }
 
@@ -187,7 +236,7 @@ impl Leading {
         lost: impl Future<Output = ()>,
         signal: impl Future<Output = ()>,
     ) -> anyhow::Result<Ended> {
-        let Self { config, client, driver, name, picture, health } = self;
+        let Self { config, client, driver, name, picture, page, health } = self;
         let options = volmedic_inventory::Options {
             driver: (&*name).into(),
             node_watcher: config.node_grace.is_some(),
@@ -209,6 +258,7 @@ impl Leading {
         let mut report = volmedic_report::Options::of_controller(&name, &instance);
         report.limits.qps = config.qps;
         report.limits.burst = config.burst;
+        report.health = Some(told_to_hub(&name, config.election.as_ref()));
         let reporter = Arc::new(Reporter::start(&client, &report, report_metrics.clone()));
 
         let recalled = tokio::select! {
@@ -218,7 +268,7 @@ impl Leading {
         if inventory.volumes().known() == 0 {
             strangers::check(&client, &name, config.driver_name.is_some()).await?;
         }
-        reporter.prime(&recalled.stored);
+        reporter.prime(&recalled.stored, &recalled.reported);
         for (claim, standing) in &recalled.stale {
             reporter.restate(claim, standing, Timestamp::now());
         }
@@ -243,6 +293,17 @@ impl Leading {
         }
         tasks.spawn(restate(reporter.clone(), inventory.clone(), board.clone(), name.clone()));
 
+        let chronicle = page.map(|(page, metrics)| {
+            let chronicle = Arc::new(Chronicle::new(board.clone(), page.history().clone()));
+            page.show(page::Source {
+                name: name.clone(),
+                driver: driver.clone(),
+                metrics,
+                inventory: inventory.clone(),
+                chronicle: chronicle.clone(),
+            });
+            chronicle
+        });
         let limits = Limits { page_deadline: config.call_deadline, ..Limits::default() };
         let probe = Arc::new(Driver {
             name: name.clone(),
@@ -255,7 +316,8 @@ impl Leading {
             look_every: config.look_every,
             workers: config.workers,
         };
-        let outlet = Outlet { reporter: reporter.clone(), board: board.clone() };
+        let to = Outlet { reporter: reporter.clone(), board: board.clone() };
+        let outlet = page::Outlet { to, chronicle };
         let pace = settings.pace(&Way::Nothing);
         let mut pipe =
             Pipe::new(name.clone(), Vantage::Controller, volumes.clone(), outlet, board, pace, clock());
@@ -324,6 +386,7 @@ async fn recall(
     let recall = Recall {
         component: report.voice.component.clone(),
         field_manager: report.field_manager.clone(),
+        reports_of: report.health.as_ref().map(|health| health.driver.clone()),
         vantage: Vantage::Controller,
     };
     let mut pause = Duration::from_secs(1);
@@ -353,8 +416,8 @@ async fn wake(inventory: Arc<Inventory>, volumes: Arc<Volumes>, nodes: Arc<Notif
     }
 }
 
-/// Tells all that is wrong anew when the server begins to keep the claims' status, and when too much waited to be told
-/// and some of it was lost.
+/// Tells all that is wrong anew when the server begins to keep the claims' status, and when something was lost: too much
+/// waited to be told, or there was nowhere to write it.
 async fn restate(reporter: Arc<Reporter>, inventory: Arc<Inventory>, board: Board, driver: Arc<str>) {
     let mut support = reporter.support();
     loop {

@@ -4,12 +4,22 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use volmedic_driver::health::{Settings, Thresholds, fsck::Schedule};
 use volmedic_driver::{Addons, Config, Dialect, Services, serve};
 
 use crate::size;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  volmedic driver --endpoint unix:///run/csi.sock --node-id here --state-dir /var/lib/volmedic-driver \\
+    --allowed-root /mnt
+  volmedic watch --csi-address unix:///run/csi.sock      # in another terminal, to see its volumes
+
+Volumes on loop devices and in userspace need root.
+
+Exit codes: 0 after a signal, 1 when it cannot start, 2 when the command line is wrong.")]
 pub(crate) struct Args {
     #[command(flatten)]
     service: ServiceArgs,
@@ -45,6 +55,9 @@ struct ServiceArgs {
     /// How many seconds a caller waits for one call before it is told to ask again.
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3600), value_name = "SECONDS")]
     call_deadline: u64,
+    /// The process that starts this one. When it dies, so does this.
+    #[arg(long, hide = true, value_name = "PID")]
+    parent: Option<u32>,
 }
 
 /// What volumes are made from, and where they may appear.
@@ -144,8 +157,19 @@ fn mode(text: &str) -> Result<u32, String> {
     if mode <= 0o777 { Ok(mode) } else { Err(format!("{text} is more than 0777")) }
 }
 
+/// Whoever only started a driver for its own ends leaves none behind, whatever becomes of it.
+fn die_with(parent: u32) -> Result<(), Box<dyn Error>> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It may have died before that.
+    let now = getppid().map(|pid| pid.as_raw_nonzero().get());
+    if now == i32::try_from(parent).ok() { Ok(()) } else { Err("who started this driver is gone".into()) }
+}
+
 pub(crate) fn run(args: Args) -> Result<(), Box<dyn Error>> {
     let Args { service, storage, checks, heal } = args;
+    if let Some(parent) = service.parent {
+        die_with(parent)?;
+    }
     let config = Config {
         endpoint: service.endpoint,
         socket_mode: service.socket_mode,

@@ -8,7 +8,17 @@ use clap::Subcommand;
 use volmedic_driver::StateDir;
 use volmedic_driver::fault::{Fault, Faults};
 
+const EXIT_CODES: &str = "\
+Exit codes: 0 when it was done, 1 when it could not be done, 2 when the command line is wrong.";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = format!("\
+Examples, on a driver with the state directory /var/lib/volmedic-driver:
+  volmedic fault list
+  volmedic fault inject mounter-killed --state-dir /var/lib/volmedic-driver --volume vol-1
+  volmedic fault clear mounter-killed --state-dir /var/lib/volmedic-driver --volume vol-1
+
+{EXIT_CODES}"))]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,
@@ -17,6 +27,12 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Show every fault, or those that are injected.
+    #[command(after_help = format!("\
+Examples:
+  volmedic fault list
+  volmedic fault list --state-dir /var/lib/volmedic-driver --volume vol-1
+
+{EXIT_CODES}"))]
     List {
         /// Show what is injected into the driver with this state directory.
         #[arg(long, value_name = "PATH")]
@@ -26,8 +42,18 @@ enum Action {
         volume: Option<String>,
     },
     /// Hurt a volume, or the driver.
+    #[command(after_help = format!("\
+Example:
+  volmedic fault inject read-only --state-dir /var/lib/volmedic-driver --volume vol-1
+
+{EXIT_CODES}"))]
     Inject(Victim),
     /// Undo it.
+    #[command(after_help = format!("\
+Example:
+  volmedic fault clear read-only --state-dir /var/lib/volmedic-driver --volume vol-1
+
+{EXIT_CODES}"))]
     Clear(Victim),
 }
 

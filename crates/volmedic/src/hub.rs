@@ -1,7 +1,9 @@
 //! The hub role: one for the cluster, which merges what all others know into one VolumeHealth for each claim.
 
 mod args;
+mod heal;
 mod nodes;
+mod page;
 mod policy;
 mod push;
 mod watches;
@@ -42,6 +44,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let client = crate::cluster::client(config.kubeconfig.as_ref()).await?;
     let mut registry = Registry::default();
     let metrics = volmedic_hub::Metrics::register(&mut registry);
+    let reports = volmedic_hub::push::ReportCounts::register(&mut registry);
+    let heal_counts = config.heal.is_some().then(|| heal::Counts::register(&mut registry));
     let health = Arc::new(Health::default());
     let mut background = JoinSet::new();
     if let Some(address) = config.http {
@@ -50,13 +54,24 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     }
     let desk = push::Desk::default();
     if let Some(endpoint) = config.push.clone() {
-        background.spawn(push::serve(endpoint, client.clone(), desk.clone()).await?);
+        background.spawn(push::serve(endpoint, client.clone(), desk.clone(), reports).await?);
     }
+    let page = match config.page.open().await? {
+        Some(door) => {
+            let page = page::page();
+            background.spawn(door.serve_loudly(page.clone()));
+            Some(page)
+        }
+        None => None,
+    };
     let candidate = match &config.election {
         Some(election) => Some(Arc::new(stand(&client, election)?)),
         None => None,
     };
     if let Some(candidate) = &candidate {
+        if let Some(page) = &page {
+            page.stands_for(candidate);
+        }
         let watched = candidate.clone();
         health
             .set_leader(Box::new(move || watched.healthy(Instant::now()).map_err(|error| error.to_string())));
@@ -74,7 +89,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         }
     };
     tokio::select! {
-        outcome = lead(&config, &client, metrics, &health, &desk, candidate.clone()) => outcome?,
+        outcome = lead(&config, &client, metrics, heal_counts, &health, &desk, page, candidate.clone()) => outcome?,
         () = lost => bail!("the lease was lost; another replica leads now, and this one must begin anew"),
         () = signals.next() => {}
     }
@@ -86,12 +101,15 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 }
 
 /// Everything that only one may do at a time. It ends only when it cannot go on.
+#[expect(clippy::too_many_arguments, reason = "each is another part of the process")]
 async fn lead(
     config: &Config,
     client: &Client,
     metrics: volmedic_hub::Metrics,
+    heal_counts: Option<heal::Counts>,
     health: &Health,
     desk: &push::Desk,
+    page: Option<Arc<page::Page>>,
     candidate: Option<Arc<Candidate>>,
 ) -> anyhow::Result<()> {
     let (world, woken) = (Arc::new(Mutex::new(World::default())), Arc::new(Notify::new()));
@@ -101,12 +119,17 @@ async fn lead(
 
     let mut watches = Watches::start(client, &config.agent_namespace, &world, &woken);
     health.set_ready(watches.ready_check(&world, config.not_ready_after));
+    if let Some(page) = page {
+        let in_touch = watches.ready_check(&world, page::STALE_AFTER);
+        watches.tasks.spawn(page::show(page, world.clone(), watches.nodes.clone(), in_touch));
+    }
     let nodes = nodes::NodeWatcher {
         nodes: watches.nodes.clone(),
         woken: watches.nodes_woken.clone(),
         world: world.clone(),
         hub: woken.clone(),
         grace: config.node_grace,
+        clear_after: config.clear_nodes_after,
         client: client.clone(),
         agent_namespace: config.agent_namespace.clone(),
     };
@@ -114,10 +137,17 @@ async fn lead(
     watches.tasks.spawn(policy::keep_looking(client.clone(), world.clone(), woken.clone()));
     tracing::info!("merging what is known of all claims");
     let keeper = Arc::new(Keeper::new(client.clone(), world.clone(), woken, config.keeper, metrics));
-    *watches::lock(desk) = Some((keeper.clone(), world));
+    *watches::lock(desk) = Some((keeper.clone(), world.clone()));
     let leases = watches.leases.clone();
     // Where our own lease cannot be renewed, no agent can renew its own either: that is no silence.
     let renewed = move || candidate.as_ref().is_none_or(|candidate| candidate.holds(Instant::now()));
+    if let Some((heal, counts)) = config.heal.clone().zip(heal_counts) {
+        let (link, keeper) = (leases.clone(), keeper.clone());
+        let in_touch: heal::Asked = Arc::new(move || link.is_in_touch());
+        let leads: heal::Asked = Arc::new(renewed.clone());
+        let around = heal::Surroundings { client: client.clone(), world, keeper, counts, in_touch, leads };
+        watches.tasks.spawn(heal::run(heal, around));
+    }
     tokio::select! {
         never = keeper.run(move || leases.is_in_touch() && renewed()) => match never {},
         ended = watches.tasks.join_next() => match ended {

@@ -1,26 +1,31 @@
 //! Serving the page, alike in every role that has one.
 
-mod few;
+mod chronicle;
+mod late;
+pub(crate) mod stored;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
-use volmedic_view::Source;
+use volmedic_csi::Metrics;
+use volmedic_inventory::{NodeSight, ReadyStatus};
 use volmedic_view::page::Guard;
+use volmedic_view::{Call, NodeState, Source};
 
 use crate::flags::listen;
-use few::Few;
+use crate::listen::{Listener, Tls};
+pub(crate) use chronicle::Chronicle;
+pub(crate) use late::Late;
 
-/// Connections at once. Whoever comes later waits.
-const CONNECTIONS: usize = 256;
 /// A shorter token could be guessed.
 const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=4096;
 
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "The page")]
+#[allow(clippy::struct_field_names, reason = "the fields are the flags, and these begin alike")]
 pub(crate) struct PageArgs {
     /// Serve the page here, as 127.0.0.1:8090. Port 0 takes any that is free.
     #[arg(long = "page", value_parser = listen, value_name = "ADDRESS")]
@@ -28,12 +33,18 @@ pub(crate) struct PageArgs {
     /// Whoever reads the page must have the token in this file. Needed where the address is not a loopback address.
     #[arg(long, requires = "address", value_name = "FILE")]
     page_token_file: Option<PathBuf>,
+    /// The certificate to serve the page with, over HTTPS; read again when it changes.
+    #[arg(long, requires_all = ["address", "page_tls_key"], value_name = "FILE")]
+    page_tls_cert: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, requires = "page_tls_cert", value_name = "FILE")]
+    page_tls_key: Option<PathBuf>,
 }
 
 /// The page, ready to be served.
 #[derive(Debug)]
 pub(crate) struct Door {
-    listener: TcpListener,
+    listener: Listener,
     guard: Guard,
     /// Where to point a browser.
     pub(crate) url: String,
@@ -51,22 +62,77 @@ impl PageArgs {
                  --page-token-file, or serve on 127.0.0.1 and reach it over `kubectl port-forward` or `ssh -L`"
             ),
         };
+        let tls = match self.page_tls_cert.as_ref().zip(self.page_tls_key.as_ref()) {
+            Some((cert, key)) => Some(Tls::load(cert, key)?),
+            None => None,
+        };
         let listener = TcpListener::bind(address).await.with_context(|| {
             format!("cannot serve the page on {address}; choose another --page or free the port")
         })?;
-        let url = format!("http://{}/", listener.local_addr()?);
+        let listener = Listener::new(listener, tls);
+        let url = format!("{}://{}/", listener.scheme(), listener.address()?);
         Ok(Some(Door { listener, guard, url }))
+    }
+
+    /// For a role that always has a page: where it was asked for, or on this port of loopback, or, if somebody has that
+    /// already, on any that is free.
+    pub(crate) async fn open_or_any(&self, usual: u16) -> anyhow::Result<Door> {
+        if let Some(door) = self.open().await? {
+            return Ok(door);
+        }
+        let mut outcome = Err(anyhow::anyhow!("no port was tried"));
+        for port in [usual, 0] {
+            let here = Self { address: Some((Ipv4Addr::LOCALHOST, port).into()), ..self.clone() };
+            match here.open().await {
+                Ok(Some(door)) => return Ok(door),
+                Ok(None) => {}
+                Err(error) => outcome = Err(error),
+            }
+        }
+        outcome
     }
 }
 
 impl Door {
+    /// Serves until dropped. Says where, for the log of a role that has no screen.
+    pub(crate) async fn serve_loudly<S: Source>(self, source: Arc<S>) {
+        tracing::info!("serving the page on {}", self.url);
+        self.serve(source).await;
+    }
+
     /// Serves until dropped.
     pub(crate) async fn serve<S: Source>(self, source: Arc<S>) {
         let router = volmedic_view::page::router(source, self.guard);
-        let listener = Few::new(self.listener, CONNECTIONS);
-        if let Err(error) = axum::serve(listener, router).await {
-            tracing::error!(%error, "the page is no longer served");
-        }
+        self.listener.serve(router).await;
+    }
+}
+
+/// How the calls to a driver went.
+pub(crate) fn calls(metrics: &Metrics) -> Vec<Call> {
+    let call = |latency: volmedic_csi::Latency| {
+        let volmedic_csi::Latency { method, count, failed, median, slowest } = latency;
+        Call { name: method.name(), count, failed, median, slowest }
+    };
+    metrics.latencies().into_iter().map(call).collect()
+}
+
+/// What the cluster says of a node.
+pub(crate) fn node_state(node: &NodeSight) -> NodeState {
+    let ready = node.ready.as_ref();
+    let (state, well) = match ready.map(|ready| ready.status) {
+        _ if node.out_of_service => ("out of service", false),
+        _ if node.unreachable => ("unreachable", false),
+        Some(ReadyStatus::True) => ("ready", true),
+        Some(ReadyStatus::False) => ("not ready", false),
+        Some(ReadyStatus::Unknown) => ("not heard of", false),
+        None => ("not ready yet", true),
+    };
+    NodeState {
+        name: (&*node.name).into(),
+        state: state.to_owned(),
+        well,
+        since: ready.and_then(|ready| ready.since).filter(|_| !well),
+        agent: None,
     }
 }
 

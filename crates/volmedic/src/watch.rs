@@ -139,11 +139,20 @@ fn closed_is_fine(outcome: anyhow::Result<()>) -> Result<(), Box<dyn Error>> {
 }
 
 fn explain(volume: &str, file: &Path) -> anyhow::Result<()> {
+    for (driver, story) in past(volume, file)? {
+        say(&render::explain(&driver, volume, &[], &story, Timestamp::now(), screen::paint()))?;
+    }
+    Ok(())
+}
+
+/// What changed about a volume of a driver, oldest first.
+pub(crate) type Story = (Arc<str>, Vec<Arc<Moment>>);
+
+/// What a history has about a volume, by driver.
+pub(crate) fn past(volume: &str, file: &Path) -> anyhow::Result<Vec<Story>> {
     let past = Store::read(file)?;
-    let mut drivers: Vec<_> =
-        past.moments.iter().filter(|moment| moment.volume.as_deref() == Some(volume)).collect();
-    drivers.sort_by(|a, b| a.driver.cmp(&b.driver));
-    drivers.dedup_by(|a, b| a.driver == b.driver);
+    let about = past.moments.iter().filter(|moment| moment.volume.as_deref() == Some(volume));
+    let drivers: std::collections::BTreeSet<Arc<str>> = about.map(|moment| moment.driver.clone()).collect();
     if drivers.is_empty() {
         bail!(
             "the history {} has nothing about a volume {volume}; it has {} changes of other volumes",
@@ -152,13 +161,12 @@ fn explain(volume: &str, file: &Path) -> anyhow::Result<()> {
         );
     }
     let history = History::new(past.moments.len());
-    let names: Vec<_> = drivers.iter().map(|moment| moment.driver.clone()).collect();
-    history.recall(past.moments.clone());
-    for driver in names {
+    history.recall(past.moments);
+    let story = |driver: Arc<str>| {
         let story = history.of(&driver, volume);
-        say(&render::explain(&driver, volume, &[], &story, Timestamp::now(), screen::paint()))?;
-    }
-    Ok(())
+        (driver, story)
+    };
+    Ok(drivers.into_iter().map(story).collect())
 }
 
 async fn watch(args: Args) -> anyhow::Result<()> {

@@ -1,5 +1,7 @@
 //! The command line of the agent. What the controller has too has the same name here.
 
+mod relay;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,8 +9,12 @@ use std::time::Duration;
 use clap::ValueEnum;
 use volmedic_csi::Address;
 
+use relay::RelayArgs;
+pub(crate) use relay::Relaying;
+
 use crate::cluster::ClusterArgs;
 use crate::flags::{duration, http_path, listen, positive};
+use crate::page::PageArgs;
 
 /// Watch every volume of every pod on this node, through the drivers and with the host's own eyes, and tell on the
 /// pods what is wrong.
@@ -29,7 +35,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     checks: CheckArgs,
     #[command(flatten)]
+    relay: RelayArgs,
+    #[command(flatten)]
     cluster: ClusterArgs,
+    #[command(flatten)]
+    page: PageArgs,
     #[command(flatten)]
     http: HttpArgs,
 }
@@ -147,9 +157,11 @@ pub(crate) struct Config {
     pub(crate) full_bytes: u8,
     pub(crate) full_inodes: u8,
     pub(crate) remind_every: Option<Duration>,
+    pub(crate) relaying: Option<Relaying>,
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) qps: f64,
     pub(crate) burst: f64,
+    pub(crate) page: PageArgs,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) metrics_path: String,
     pub(crate) usage_metrics: bool,
@@ -157,7 +169,7 @@ pub(crate) struct Config {
 
 impl Args {
     pub(crate) fn resolve(self) -> Config {
-        let Self { node, drivers, checks, cluster, http } = self;
+        let Self { node, drivers, checks, relay, cluster, page, http } = self;
         let kubeconfig = cluster.kubeconfig();
         Config {
             node: node.node_name,
@@ -175,9 +187,11 @@ impl Args {
             full_bytes: checks.capacity_threshold,
             full_inodes: checks.inode_threshold,
             remind_every: Some(checks.reminder_interval).filter(|every| !every.is_zero()),
+            relaying: relay.resolve(),
             kubeconfig,
             qps: cluster.kube_api_qps,
             burst: cluster.kube_api_burst,
+            page,
             http: http.http_endpoint,
             metrics_path: http.metrics_path,
             usage_metrics: http.volume_stats_metrics,

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -31,6 +31,9 @@ pub(crate) type Baselines = Box<dyn Fn() -> Vec<(Key, Baseline)> + Send + Sync>;
 /// What a volume is called where it is used.
 pub(crate) type KnownAs = Arc<dyn Fn(&Subject) -> Option<Arc<str>> + Send + Sync>;
 
+/// Who is shown what changes.
+type Teller = Box<dyn Fn(&Transition) + Send + Sync>;
+
 /// The outlet of all pipes.
 #[derive(Clone)]
 pub(crate) struct Journal(Arc<Inner>);
@@ -47,6 +50,7 @@ struct Inner {
     woken: Notify,
     /// The same for whoever shows what is wrong.
     news: Notify,
+    shown_to: OnceLock<Teller>,
 }
 
 #[derive(Default)]
@@ -77,8 +81,25 @@ impl Journal {
             reporter.send(&notice(unsent));
         }
         let state = Mutex::new(State { fresh: Vec::new(), handed: unsent.into() });
-        let (pen, woken, news) = Default::default();
-        Self(Arc::new(Inner { board, reporter, shelf, baselines, known_as, state, pen, woken, news }))
+        let (pen, woken, news, shown_to) = Default::default();
+        Self(Arc::new(Inner {
+            board,
+            reporter,
+            shelf,
+            baselines,
+            known_as,
+            state,
+            pen,
+            woken,
+            news,
+            shown_to,
+        }))
+    }
+
+    /// From now on every change is shown there at once, however long it takes until it is written and sent.
+    pub(crate) fn show_to(&self, teller: impl Fn(&Transition) + Send + Sync + 'static) {
+        // Once only; there is one page.
+        let _ = self.0.shown_to.set(Box::new(teller));
     }
 
     /// Runs until dropped.
@@ -182,6 +203,9 @@ impl Journal {
 
 impl volmedic_monitor::Outlet for Journal {
     fn tell(&mut self, transition: &Transition, about: Vec<ObjectRef>) {
+        if let Some(show) = self.0.shown_to.get() {
+            show(transition);
+        }
         self.put(transition, about);
     }
 }

@@ -85,6 +85,7 @@ pub(super) fn expected(volume: &NodeVolume) -> host::Expected {
         path: used.target.clone(),
         read_only: !used.access.must_write(),
         pod: format!("{}/{}", used.pod.namespace, used.pod.name).into(),
+        parts: used.sub_paths.to_vec(),
     };
     host::Expected {
         driver: volume.driver.clone(),

@@ -10,6 +10,7 @@ use volmedic_csi::Address;
 
 use crate::cluster::ClusterArgs;
 use crate::flags::{duration, http_path, listen, positive};
+use crate::page::PageArgs;
 
 /// Watch all volumes of a CSI driver from beside its controller plugin, and tell on each claim what is wrong.
 ///
@@ -30,6 +31,8 @@ pub(crate) struct Args {
     election: ElectionArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
+    #[command(flatten)]
+    page: PageArgs,
     #[command(flatten)]
     http: HttpArgs,
     #[command(flatten)]
@@ -181,6 +184,7 @@ pub(crate) struct Config {
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) qps: f64,
     pub(crate) burst: f64,
+    pub(crate) page: PageArgs,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) metrics_path: String,
     /// Out of touch for so long is not ready.
@@ -204,7 +208,7 @@ impl Args {
     }
 
     pub(crate) fn resolve(self) -> Config {
-        let Self { driver, nodes, election, cluster, http, legacy } = self;
+        let Self { driver, nodes, election, cluster, page, http, legacy } = self;
         let mut notes = legacy.notes();
         if http.metrics_address.is_some() {
             notes.push("--metrics-address is deprecated; use --http-endpoint".to_owned());
@@ -228,6 +232,7 @@ impl Args {
             kubeconfig: cluster.kubeconfig(),
             qps: cluster.kube_api_qps,
             burst: cluster.kube_api_burst,
+            page,
             http: http.http_endpoint.or(http.metrics_address),
             metrics_path: http.metrics_path,
             not_ready_after: http.not_ready_after,

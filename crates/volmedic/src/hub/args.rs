@@ -7,9 +7,11 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use volmedic_hub::{Keep, Settings};
 
+use super::heal::{HealArgs, HealConfig};
 use super::push::Endpoint;
 use crate::cluster::ClusterArgs;
-use crate::flags::{duration, http_path, listen, positive};
+use crate::flags::{duration, http_path, listen, positive, rate};
+use crate::page::PageArgs;
 
 /// Writes of claims that may be on the way at once.
 const WORKERS: usize = 16;
@@ -33,7 +35,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     election: ElectionArgs,
     #[command(flatten)]
+    heal: HealArgs,
+    #[command(flatten)]
     push: PushArgs,
+    #[command(flatten)]
+    page: PageArgs,
     #[command(flatten)]
     http: HttpArgs,
 }
@@ -58,6 +64,9 @@ struct NodeArgs {
     /// A node is down when it was not ready for so long.
     #[arg(long, default_value = "40s", value_parser = duration, value_name = "DURATION")]
     node_grace_period: Duration,
+    /// What an agent left behind on a node that is gone is cleared away after so long.
+    #[arg(long, default_value = "5m", value_parser = positive, value_name = "DURATION")]
+    clear_nodes_after: Duration,
     /// Where the agents' Leases are. Default: where the hub's own Lease is.
     #[arg(long, default_value = "", value_name = "NAMESPACE", hide_default_value = true)]
     agent_namespace: String,
@@ -98,6 +107,9 @@ struct PushArgs {
     /// Its key.
     #[arg(long, requires = "push_tls_cert", value_name = "FILE")]
     push_tls_key: Option<PathBuf>,
+    /// Reports a second that one account may send, on average; five times as many at once.
+    #[arg(long, default_value_t = 100.0, value_parser = rate, value_name = "N")]
+    push_rate: f64,
 }
 
 #[derive(Debug, clap::Args)]
@@ -120,9 +132,12 @@ pub(crate) struct Config {
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) keeper: Settings,
     pub(crate) node_grace: SignedDuration,
+    pub(crate) clear_nodes_after: Duration,
     pub(crate) agent_namespace: String,
     pub(crate) election: Option<Election>,
+    pub(crate) heal: Option<HealConfig>,
     pub(crate) push: Option<Endpoint>,
+    pub(crate) page: PageArgs,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) metrics_path: String,
     pub(crate) not_ready_after: Duration,
@@ -138,7 +153,7 @@ pub(crate) struct Election {
 
 impl Args {
     pub(crate) fn resolve(self) -> Config {
-        let Self { claims, nodes, cluster, election, push, http } = self;
+        let Self { claims, nodes, cluster, election, heal, push, page, http } = self;
         let namespace = volmedic_lease::namespace(&election.leader_election_namespace);
         let signed = |time: Duration| SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
         #[allow(
@@ -147,6 +162,10 @@ impl Args {
             reason = "it is above 0 and kept small"
         )]
         let burst = cluster.kube_api_burst.clamp(1.0, 100_000.0) as u32;
+        let agent_namespace = match nodes.agent_namespace {
+            none if none.is_empty() => namespace.clone(),
+            some => some,
+        };
         Config {
             kubeconfig: cluster.kubeconfig(),
             keeper: Settings {
@@ -157,19 +176,21 @@ impl Args {
                 mark_volumes: claims.mark_volumes,
             },
             node_grace: signed(nodes.node_grace_period),
-            agent_namespace: match nodes.agent_namespace {
-                none if none.is_empty() => namespace.clone(),
-                some => some,
-            },
+            clear_nodes_after: nodes.clear_nodes_after,
+            heal: heal.resolve(&agent_namespace),
+            agent_namespace,
             election: election.leader_election.then_some(Election {
                 namespace,
                 lease_duration: election.leader_election_lease_duration,
                 renew_deadline: election.leader_election_renew_deadline,
                 retry_period: election.leader_election_retry_period,
             }),
-            push: push
-                .push_endpoint
-                .map(|address| Endpoint { address, tls: push.push_tls_cert.zip(push.push_tls_key) }),
+            push: push.push_endpoint.map(|address| Endpoint {
+                address,
+                tls: push.push_tls_cert.zip(push.push_tls_key),
+                rate: push.push_rate,
+            }),
+            page,
             http: http.http_endpoint,
             metrics_path: http.metrics_path,
             not_ready_after: http.not_ready_after,

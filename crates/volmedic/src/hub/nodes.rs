@@ -16,10 +16,9 @@ use volmedic_inventory::{Down, DownWhy, Judge, Nodes};
 
 use super::watches::lock;
 
-/// What an agent left behind goes so long after its node went: a node that is just joining is no stray.
-const STRAY_FOR: Duration = Duration::from_mins(5);
 /// Strays cleared away in one go.
 const AT_ONCE: usize = 20;
+const SHORTEST_SLEEP: Duration = Duration::from_millis(200);
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 const CALL_LIMIT: Duration = Duration::from_secs(15);
 
@@ -30,6 +29,8 @@ pub(super) struct NodeWatcher {
     /// To be told when the world changed.
     pub(super) hub: Arc<Notify>,
     pub(super) grace: SignedDuration,
+    /// What an agent left behind goes so long after its node went: a node that is just joining is no stray.
+    pub(super) clear_after: Duration,
     pub(super) client: Client,
     pub(super) agent_namespace: String,
 }
@@ -49,11 +50,12 @@ impl NodeWatcher {
                     world.heard(Source::Nodes);
                     world.is_ready()
                 };
+                // Also while nothing can be told yet: which nodes were ready once is only seen while they are.
+                judge.pass(now, nodes.iter().map(AsRef::as_ref));
                 if ready {
                     if !std::mem::replace(&mut recalled, true) {
                         self.recall(&mut judge, &names, now);
                     }
-                    judge.pass(now, nodes.iter().map(AsRef::as_ref));
                     self.tell(&mut judge, began);
                 }
                 self.clear(&mut strays).await;
@@ -61,9 +63,12 @@ impl NodeWatcher {
             }
             let due = judge.next_due().map(|due| due.duration_since(Timestamp::now()));
             let due = due.map_or(LONGEST_SLEEP, |due| Duration::try_from(due).unwrap_or_default());
+            let due = if strays.is_empty() { due } else { due.min(self.clear_after) };
+            // Nobody wakes us when the rest was read, and until then no node is judged.
+            let due = if recalled { due } else { SHORTEST_SLEEP };
             tokio::select! {
                 () = self.woken.notified() => {}
-                () = tokio::time::sleep(due.clamp(Duration::from_millis(200), LONGEST_SLEEP)) => {}
+                () = tokio::time::sleep(due.clamp(SHORTEST_SLEEP, LONGEST_SLEEP)) => {}
             }
         }
     }
@@ -100,7 +105,7 @@ impl NodeWatcher {
         for node in found {
             strays.entry(node).or_insert(now);
         }
-        let due = strays.iter().filter(|(_, since)| now.duration_since(**since) >= STRAY_FOR);
+        let due = strays.iter().filter(|(_, since)| now.duration_since(**since) >= self.clear_after);
         let due: Vec<Box<str>> = due.map(|(node, _)| node.clone()).take(AT_ONCE).collect();
         for node in due {
             strays.remove(&node);

@@ -1,5 +1,7 @@
 //! Where inventory and hub meet: every watch, and how what it brings goes into the world.
 
+mod controllers;
+
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -64,6 +66,7 @@ impl Watches {
         watches.follow(Api::all(all.clone()), None, to(Source::Stored), put, World::remove_stored);
         let put = |world: &mut World, o: &Arrived<StoredReport>, body: &StoredReport| {
             world.put_report(o.name(), &body.spec.report);
+            world.saw_report(o.resource_version());
         };
         watches.follow(Api::all(all.clone()), None, to(Source::Reports), put, |world, _, node| {
             world.remove_report(node);
@@ -85,6 +88,7 @@ impl Watches {
         };
         let feed = Feed::new(to(Source::Leases), put, take);
         watches.links.push(leases.clone());
+        watches.tasks.spawn(controllers::look(all.clone(), world.clone(), woken.clone()));
         let api = Api::namespaced(all, agent_namespace);
         watches.tasks.spawn(Follower { api, fields: None, sink: Arc::new(feed), link: leases }.run());
         watches

@@ -135,6 +135,8 @@ mod tests {
             at: Timestamp::from_second(number).unwrap(),
             driver: "d".into(),
             volume: Some("v".into()),
+            known_as: None,
+            whole: false,
             vantage: Vantage::Controller,
             kind: "appeared".into(),
             warning: true,

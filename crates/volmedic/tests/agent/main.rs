@@ -14,13 +14,18 @@ mod drivers;
 mod ground;
 mod hostile;
 mod http;
+#[path = "../../../heal/tests/api/kind.rs"]
+mod kind;
 mod node_report;
 mod outage;
+#[path = "../../../heal/tests/api/pki.rs"]
+mod pki;
 #[allow(dead_code, reason = "shared with the tests of the controller, which use all of it")]
 #[path = "../controller/process.rs"]
 mod process;
 mod quiet;
 mod rbac;
+mod relay;
 mod restart;
 #[allow(dead_code, reason = "shared with the tests of the controller, which use all of it")]
 #[path = "../controller/rights.rs"]

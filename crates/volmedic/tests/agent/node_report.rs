@@ -70,6 +70,8 @@ async fn what_is_wrong_is_in_it_until_it_is_over() {
     let [condition] = &ill.health_conditions[..] else { panic!("{ill:#?}") };
     assert_eq!((&*condition.reason, condition.status), ("ReadOnlyFilesystem", ConditionStatus::True));
     assert_eq!((report.counts.volumes, report.counts.healthy), (2, 1), "{:?}", report.counts);
+    let mounted = ill.evidence.iter().find(|line| line.starts_with("mounted: ")).expect("how it is mounted");
+    assert!(mounted.contains("/dev/loop") && mounted.ends_with(" over ro"), "{mounted}");
 
     stage.mend(Fault::ReadOnly, &data);
     let over = |report: &NodeReport| report.volumes.is_empty() && report.counts.healthy == 2;

@@ -12,6 +12,12 @@ use volmedic_testkit::IMAGE;
 
 mod agent;
 mod beside;
+mod heal;
+mod install;
+#[path = "../../../heal/tests/api/kind.rs"]
+mod kind;
+#[path = "../../../heal/tests/api/pki.rs"]
+mod pki;
 mod stage;
 
 /// One kind of volume: its name here, its storage class, how a pod sees it.

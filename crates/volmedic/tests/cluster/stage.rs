@@ -1,6 +1,6 @@
 //! A cluster with the reference driver on its node, and eyes for what volumes leave on the machine.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -11,13 +11,16 @@ use std::time::{Duration, Instant};
 
 use volmedic_driver::StateDir;
 use volmedic_host::mounts::Table;
+use volmedic_testkit::image::Image;
 use volmedic_testkit::sidecars::{self, Companion};
 use volmedic_testkit::{Cluster, ControlPlane, NODE, cache};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_volmedic");
-const DRIVER: &str = "driver.volmedic.dev";
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_volmedic");
+pub(crate) const DRIVER: &str = "driver.volmedic.dev";
 /// Generous, because the machine may be busy; everything waited for comes much sooner.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+/// How long other tests may keep us waiting for our own cluster.
+const TURN: Duration = Duration::from_mins(20);
 const PAUSE: Duration = Duration::from_millis(200);
 const KUBELET_ASKS_EVERY: &str = "2s";
 
@@ -25,13 +28,29 @@ const KUBELET_ASKS_EVERY: &str = "2s";
 pub(crate) struct Stage {
     agent: Option<Companion>,
     companions: Vec<Companion>,
+    provisioner: Option<Companion>,
+    driver: Option<Companion>,
+    /// More arguments of the driver.
+    arguments: Vec<String>,
     machine: Machine,
     cluster: Cluster,
+    /// Two clusters at once would slow each other down, and an agent that looks for its kubelet might find the other's.
+    _turn: File,
 }
 
 impl Stage {
     pub(crate) fn start() -> Self {
+        Self::begin(|_| Vec::new())
+    }
+
+    /// With a driver that can heal, by its csi-addons socket.
+    pub(crate) fn start_healing() -> Self {
+        Self::begin(|addons| vec![format!("--addons-endpoint=unix://{}", addons.display())])
+    }
+
+    fn begin(arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
         assert!(rustix::process::geteuid().is_root(), "a node takes root; run this as root");
+        let turn = turn();
         let sidecars = sidecars::build().unwrap();
         detach_left_over();
         // As often as this the kubelet asks about the health of volumes, too.
@@ -40,25 +59,24 @@ impl Stage {
         let kubelet = cluster.kubelet_folder().unwrap();
         let state = StateDir::new(kubelet.parent().unwrap().join("driver"));
         let machine = Machine { kubelet: kubelet.clone(), state };
-        let mut stage = Self { agent: None, companions: Vec::new(), machine, cluster };
-
-        let plugin = kubelet.join("plugins").join(DRIVER);
-        fs::create_dir_all(&plugin).unwrap();
-        let socket = plugin.join("csi.sock");
-        let mut driver = Command::new(PROGRAM);
-        driver.args(["driver", "--name", DRIVER, "--node-id", NODE]);
-        driver.arg(format!("--endpoint=unix://{}", socket.display()));
-        driver.arg("--state-dir").arg(stage.state().root()).arg("--allowed-root").arg(&kubelet);
-        stage.run("driver", driver);
-        stage.wait("the driver listens", || UnixStream::connect(&socket).map_err(|error| error.to_string()));
+        fs::create_dir_all(machine.socket().parent().unwrap()).unwrap();
+        let (socket, arguments) = (machine.socket(), arguments(&machine.addons()));
+        let mut stage = Self {
+            agent: None,
+            companions: Vec::new(),
+            provisioner: None,
+            driver: None,
+            arguments,
+            machine,
+            cluster,
+            _turn: turn,
+        };
+        stage.start_driver();
 
         let mut registrar = Command::new(sidecars.registrar);
         registrar.arg(DRIVER).arg(&socket).arg(kubelet.join(format!("plugins_registry/{DRIVER}-reg.sock")));
         stage.run("registrar", registrar);
-        let mut provisioner = Command::new(sidecars.provisioner);
-        provisioner.arg(format!("--csi-address={}", socket.display()));
-        provisioner.arg(format!("--kubeconfig={}", stage.cluster.plane().kubeconfig().display()));
-        stage.run("provisioner", provisioner);
+        stage.start_provisioner();
         let mut controller = Command::new(PROGRAM);
         controller.arg("controller").arg(format!("--csi-address={}", socket.display()));
         controller.arg(format!("--kubeconfig={}", stage.cluster.plane().kubeconfig().display()));
@@ -75,7 +93,43 @@ impl Stage {
     }
 
     fn run(&mut self, name: &'static str, command: Command) {
-        self.companions.push(Companion::start(&self.cluster, name, command).unwrap());
+        self.companions.push(self.companion(name, command));
+    }
+
+    /// Any other program, in the hands of whoever starts it.
+    pub(crate) fn companion(&self, name: &'static str, command: Command) -> Companion {
+        Companion::start(&self.cluster, name, command).unwrap()
+    }
+
+    fn start_driver(&mut self) {
+        let socket = self.machine.socket();
+        let mut command = Command::new(PROGRAM);
+        command.args(["driver", "--name", DRIVER, "--node-id", NODE]);
+        command.arg(format!("--endpoint=unix://{}", socket.display()));
+        command.arg("--state-dir").arg(self.state().root());
+        command.arg("--allowed-root").arg(&self.machine.kubelet).args(&self.arguments);
+        self.driver = Some(self.companion("driver", command));
+        self.wait("the driver listens", || UnixStream::connect(&socket).map_err(|error| error.to_string()));
+    }
+
+    fn start_provisioner(&mut self) {
+        let mut command = Command::new(sidecars::build().unwrap().provisioner);
+        command.arg(format!("--csi-address={}", self.machine.socket().display()));
+        command.arg(format!("--kubeconfig={}", self.plane().kubeconfig().display()));
+        self.provisioner = Some(self.companion("provisioner", command));
+    }
+
+    /// Ends the driver the hard way and starts it anew, and the provisioner, which gives up when it loses its driver.
+    pub(crate) fn restart_driver(&mut self) {
+        drop(self.driver.take().expect("a driver runs"));
+        drop(self.provisioner.take().expect("a provisioner runs"));
+        self.start_driver();
+        self.start_provisioner();
+    }
+
+    /// Where the driver serves csi-addons, if it does.
+    pub(crate) fn addons(&self) -> PathBuf {
+        self.machine.addons()
     }
 
     /// Starts the agent as on any node: with the rights that are shipped, and nothing said of where things are.
@@ -107,14 +161,19 @@ impl Stage {
 
     /// The agent's metrics.
     pub(crate) fn agents_metrics(&self) -> String {
-        let log = fs::read_to_string(self.folder().join("logs/agent.log")).unwrap();
-        let (_, rest) = log.rsplit_once("on http://").unwrap();
-        let mut stream = TcpStream::connect(rest.split('/').next().unwrap()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").unwrap();
+        self.metrics_of("agent").unwrap()
+    }
+
+    /// The metrics of a program, where its log says that they are.
+    pub(crate) fn metrics_of(&self, program: &str) -> std::io::Result<String> {
+        let log = fs::read_to_string(self.folder().join(format!("logs/{program}.log")))?;
+        let (_, rest) = log.rsplit_once("on http://").ok_or(std::io::ErrorKind::NotFound)?;
+        let mut stream = TcpStream::connect(rest.split('/').next().unwrap_or_default())?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
     }
 
     /// Waits until the agent has looked at all volumes so many times more, by its own eyes.
@@ -140,16 +199,21 @@ impl Stage {
             let rights = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/rbac-agent.yaml");
             self.kubectl(&["apply", "-f", rights.to_str().unwrap()]);
             let token = self.kubectl(&["create", "token", "volmedic-agent", "--duration=1h"]);
-            let admin = fs::read(self.plane().kubeconfig()).unwrap();
-            let mut config: serde_json::Value = serde_json::from_slice(&admin).unwrap();
-            config["users"][0]["user"] = serde_json::json!({"token": token.trim()});
-            fs::write(&path, config.to_string()).unwrap();
+            self.write_kubeconfig(&path, &token);
         }
         path
     }
 
+    /// A kubeconfig with this token.
+    pub(crate) fn write_kubeconfig(&self, path: &Path, token: &str) {
+        let admin = fs::read(self.plane().kubeconfig()).unwrap();
+        let mut config: serde_json::Value = serde_json::from_slice(&admin).unwrap();
+        config["users"][0]["user"] = serde_json::json!({"token": token.trim()});
+        fs::write(path, config.to_string()).unwrap();
+    }
+
     /// Where the cluster keeps everything.
-    fn folder(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> PathBuf {
         self.machine.kubelet.parent().unwrap().to_owned()
     }
 
@@ -159,6 +223,11 @@ impl Stage {
 
     pub(crate) fn state(&self) -> &StateDir {
         &self.machine.state
+    }
+
+    /// Puts an image on the node.
+    pub(crate) fn import(&self, image: &Image) {
+        self.cluster.import(image).unwrap();
     }
 
     /// What kubectl says when it succeeds.
@@ -218,7 +287,8 @@ impl Stage {
             let arguments: Vec<&str> = line.split(' ').collect();
             self.try_kubectl(&arguments).unwrap_or_else(|error| error)
         });
-        let logs = self.agent.iter().chain(&self.companions).map(|one| format!("{one:?}\n{}", one.log()));
+        let programs = self.agent.iter().chain(&self.companions).chain(&self.provisioner).chain(&self.driver);
+        let logs = programs.map(|one| format!("{one:?}\n{}", one.log()));
         told.into_iter().chain(logs).collect::<Vec<_>>().join("\n\n")
     }
 
@@ -231,12 +301,26 @@ impl Stage {
 
     /// Ends everything in order; each program must have lived until now.
     pub(crate) fn stop(mut self) {
-        for mut companion in self.agent.take().into_iter().chain(self.companions.drain(..).rev()) {
+        let programs = self.agent.take().into_iter().chain(self.companions.drain(..).rev());
+        for mut companion in programs.chain(self.provisioner.take()).chain(self.driver.take()) {
             companion.check().unwrap();
             companion.stop().unwrap();
         }
         self.cluster.stop().unwrap();
     }
+}
+
+/// Waits until no other test on this machine has a cluster. The kernel lets go of it however a test ends.
+fn turn() -> File {
+    let path = cache::folder().unwrap().join("cluster-tests.lock");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let file = File::create(&path).unwrap();
+    let deadline = Instant::now() + TURN;
+    while let Err(error) = file.try_lock() {
+        assert!(Instant::now() < deadline, "another test keeps {} to itself: {error}", path.display());
+        sleep(PAUSE);
+    }
+    file
 }
 
 fn said(output: Output, arguments: &[&str]) -> Result<String, String> {
@@ -254,6 +338,14 @@ struct Machine {
 }
 
 impl Machine {
+    fn socket(&self) -> PathBuf {
+        self.kubelet.join("plugins").join(DRIVER).join("csi.sock")
+    }
+
+    fn addons(&self) -> PathBuf {
+        self.socket().with_file_name("addons.sock")
+    }
+
     fn traces(&self) -> Vec<String> {
         let mut found: Vec<String> =
             self.mounts().iter().map(|path| format!("mount {}", path.display())).collect();

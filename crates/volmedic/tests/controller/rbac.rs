@@ -1,12 +1,15 @@
 //! The shipped rights are enough, as all other tests here show by running under them; and none is too many: without
 //! any single one, something breaks, and the log says what is missing.
 
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use volmedic_testkit::{objects, sim::capability as can};
+use volmedic_testkit::{ControlPlane, objects, sim::capability as can};
 
 use crate::process::{Controller, PATIENCE};
 use crate::rights::{Right, Rights};
+use crate::server;
 use crate::stage::{DEGRADED, Stage};
 
 /// What breaks without a right.
@@ -17,6 +20,8 @@ enum Breaks {
     Fresh(&'static str),
     /// It begins, but says this as soon as health changes or time goes by.
     Later(&'static str),
+    /// It begins, but says this where health cannot be stored in the claim.
+    Hub(&'static str),
 }
 
 /// Every right there is, and what breaks without it.
@@ -37,11 +42,14 @@ const NEEDED: &[(&str, &str, Breaks)] = &[
     ("persistentvolumes", "watch", Breaks::Later("does not let us watch persistentvolumes")),
     ("pods", "list", Breaks::Start("does not let us list pods")),
     ("pods", "watch", Breaks::Later("does not let us watch pods")),
+    ("volumehealths", "create", Breaks::Hub("does not let us write VolumeHealths")),
+    ("volumehealths", "list", Breaks::Later("cannot read what was stored in VolumeHealths")),
+    ("volumehealths/status", "patch", Breaks::Hub("does not let us write VolumeHealths")),
 ];
 
 #[tokio::test]
 async fn every_right_that_is_shipped_is_needed() {
-    let shipped = Rights::shipped(&crate::server::shared());
+    let shipped = Rights::shipped(&server::shared());
     let needed: Vec<Right> = NEEDED
         .iter()
         .map(|(resource, verb, _)| Right { resource: (*resource).to_owned(), verb: (*verb).to_owned() })
@@ -62,8 +70,29 @@ async fn every_right_that_is_shipped_is_needed() {
     }
 }
 
+/// A server that does not keep health in claims, with VolumeHealths.
+fn with_resources() -> Arc<ControlPlane> {
+    static PLANE: OnceLock<Arc<ControlPlane>> = OnceLock::new();
+    let start = || {
+        let plane = server::own(ControlPlane::options().gate("CSIVolumeHealth", false));
+        let crds: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../deploy/crds"].iter().collect();
+        let applied = plane.kubectl().args(["apply", "-f"]).arg(crds).output().expect("kubectl runs");
+        assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+        let established =
+            ["wait", "--for=condition=Established", "--timeout=60s", "crd/volumehealths.volmedic.dev"];
+        let waited = plane.kubectl().args(established).output().expect("kubectl runs");
+        assert!(waited.status.success(), "{}", String::from_utf8_lossy(&waited.stderr));
+        plane
+    };
+    PLANE.get_or_init(start).clone()
+}
+
 async fn lacks(shipped: Rights, right: Right, breaks: &'static Breaks) {
-    let stage = Stage::new(&[can::LIST_VOLUME_HEALTH]).await;
+    let plane = match breaks {
+        Breaks::Hub(_) => with_resources(),
+        _ => server::shared(),
+    };
+    let stage = Stage::on(plane, &[can::LIST_VOLUME_HEALTH]).await;
     if !matches!(breaks, Breaks::Fresh(_)) {
         stage.claims(&["data"]).await;
     }
@@ -77,6 +106,11 @@ async fn lacks(shipped: Rights, right: Right, breaks: &'static Breaks) {
         Breaks::Fresh(says) => {
             controller.wait_log(says).await;
             controller.wait_log("watching").await;
+        }
+        Breaks::Hub(says) => {
+            controller.wait_log("watching").await;
+            stage.harm("data", DEGRADED, "OutOfCapacity", "99 % used");
+            controller.wait_log(says).await;
         }
         Breaks::Later(says) => {
             controller.wait_log("watching").await;

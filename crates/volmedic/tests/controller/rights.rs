@@ -31,27 +31,32 @@ impl Rights {
         SHIPPED.get_or_init(|| Self::read(plane, "rbac-controller.yaml")).clone()
     }
 
-    /// Those of a manifest in deploy/.
+    /// Those of a manifest in deploy/ that has one role.
     pub(crate) fn read(plane: &ControlPlane, manifest: &str) -> Self {
-        let manifest: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../deploy", manifest].iter().collect();
-        let kubectl =
-            plane.kubectl().args(["create", "--dry-run=client", "-o", "json", "-f"]).arg(manifest).output();
-        let Output { status, stdout, stderr } = kubectl.expect("kubectl runs");
-        assert!(status.success(), "kubectl refuses the manifest: {}", String::from_utf8_lossy(&stderr));
-        let documents = serde_json::Deserializer::from_slice(&stdout).into_iter::<Value>();
-        let documents: Vec<Value> = documents.collect::<Result<_, _>>().expect("JSON from kubectl");
-        let flat = |document: Value| match document["items"].as_array() {
-            Some(items) => items.clone(),
-            None => vec![document],
-        };
-        let objects: Vec<Value> = documents.into_iter().flat_map(flat).collect();
-        let rules = |kind: &str| -> Option<Vec<PolicyRule>> {
-            let found = objects.iter().find(|object| object["kind"] == kind);
-            found.map(|found| serde_json::from_value(found["rules"].clone()).expect("rules"))
-        };
         // Not every role needs anything in a namespace only.
+        let rules = |kind: &str| rules(plane, manifest, |object| object["kind"] == kind);
         let cluster = rules("ClusterRole").expect("the manifest has a ClusterRole");
         Self { cluster, namespace: rules("Role").unwrap_or_default() }
+    }
+
+    /// Those of one role among several in a manifest in deploy/.
+    #[allow(dead_code, reason = "only some of the tests that share this ask for it")]
+    pub(crate) fn named(plane: &ControlPlane, manifest: &str, name: &str) -> Self {
+        let rules = |kind: &str| {
+            let found = rules(plane, manifest, |it| it["kind"] == kind && it["metadata"]["name"] == name);
+            found.unwrap_or_default()
+        };
+        let rights = Self { cluster: rules("ClusterRole"), namespace: rules("Role") };
+        assert!(!rights.all().is_empty(), "{manifest} has no role {name}");
+        rights
+    }
+
+    /// Both together.
+    #[allow(dead_code, reason = "only some of the tests that share this ask for it")]
+    pub(crate) fn and(mut self, more: Self) -> Self {
+        self.cluster.extend(more.cluster);
+        self.namespace.extend(more.namespace);
+        self
     }
 
     /// Every single right, in order.
@@ -111,6 +116,24 @@ impl Rights {
         config["users"][0]["user"] = json!({"token": token});
         config
     }
+}
+
+/// The rules of the first object like this in a manifest in deploy/.
+fn rules(plane: &ControlPlane, manifest: &str, wanted: impl Fn(&Value) -> bool) -> Option<Vec<PolicyRule>> {
+    let manifest: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../deploy", manifest].iter().collect();
+    let kubectl =
+        plane.kubectl().args(["create", "--dry-run=client", "-o", "json", "-f"]).arg(manifest).output();
+    let Output { status, stdout, stderr } = kubectl.expect("kubectl runs");
+    assert!(status.success(), "kubectl refuses the manifest: {}", String::from_utf8_lossy(&stderr));
+    let documents = serde_json::Deserializer::from_slice(&stdout).into_iter::<Value>();
+    let documents: Vec<Value> = documents.collect::<Result<_, _>>().expect("JSON from kubectl");
+    let flat = |document: Value| match document["items"].as_array() {
+        Some(items) => items.clone(),
+        None => vec![document],
+    };
+    let mut objects = documents.into_iter().flat_map(flat);
+    let found = objects.find(wanted);
+    found.map(|found| serde_json::from_value(found["rules"].clone()).expect("rules"))
 }
 
 /// The rule without one verb on one resource: its other verbs on it, and all its verbs on the others.

@@ -181,6 +181,9 @@ async fn attempts_to_heal_are_kept_beside_what_the_hub_writes() {
             remedy: format!("attempt {n}"),
             node: Some(node.clone()),
             message: "it did not help".to_owned(),
+            code: "StillIll".to_owned(),
+            attempt: n + 1,
+            not_before: None,
         };
         healer.record_heal(&key, &heal).await.expect("it is kept");
     }

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::stage::{Stage, everything, start_hub};
+use serde_json::{Value, json};
 
-const CHANGES: usize = 300;
-const KILLED_EVERY: usize = 40;
+use crate::stage::{Stage, apply_report, everything, start_hub};
+
+const CHANGES: usize = 500;
+/// Of so many changes one is followed by a kill.
+const KILLS: usize = 40;
 const CLAIMS: usize = 12;
 const NODES: usize = 3;
 
@@ -22,63 +25,112 @@ impl Dice {
 
 #[tokio::test]
 async fn killed_at_random_it_ends_where_it_would_have_ended() {
+    let (left_alone, killed) = tokio::join!(run(false), run(true));
+    assert_eq!((left_alone.kills, left_alone.ends.len()), (0, CLAIMS));
+    assert!(killed.kills >= 5, "it was killed {} times only", killed.kills);
+    assert_eq!(killed.ends, left_alone.ends);
+    println!("killed {} times during {CHANGES} changes", killed.kills);
+}
+
+struct Run {
+    kills: usize,
+    /// What is stored of each claim.
+    ends: BTreeMap<String, Value>,
+}
+
+/// The same changes each time.
+async fn run(kill: bool) -> Run {
     let stage = Stage::own(&everything()).await;
-    let mut nodes = Vec::new();
+    let (mut nodes, mut agents) = (Vec::new(), Vec::new());
     for n in 0..NODES {
         nodes.push(stage.make_node(&format!("n{n}")).await);
+        agents.push(stage.agent(&nodes[n]).await);
     }
-    let claims: Vec<String> = (0..CLAIMS).map(|n| format!("claim-{n}")).collect();
+    let claims: Vec<String> = (0..CLAIMS).map(|n| format!("claim-{n:02}")).collect();
     for (n, claim) in claims.iter().enumerate() {
         stage.used_claim(claim, &nodes[n % NODES]).await;
     }
-    let agents = [stage.agent(&nodes[0]).await, stage.agent(&nodes[1]).await, stage.agent(&nodes[2]).await];
     let kubeconfig = stage.kubeconfig().await;
     let arguments = ["--leader-election=false", "--keep-recovered=1h"];
     let mut hub = start_hub(&kubeconfig, &arguments);
     hub.wait_log("merging what is known").await;
 
     let reasons = [("Degraded", "SlowIO"), ("Inaccessible", "IOHung"), ("DataLoss", "LegsLost")];
-    let mut dice = Dice(42);
-    let mut ill: BTreeMap<usize, (&str, &str)> = BTreeMap::new();
-    for change in 1..=CHANGES {
-        let claim = dice.roll(CLAIMS);
-        match dice.roll(4) {
-            3 => drop(ill.remove(&claim)),
-            n => drop(ill.insert(claim, reasons[n])),
-        }
-        let node = claim % NODES;
+    let mut ill: BTreeMap<usize, (&str, &str)> = (0..CLAIMS).map(|n| (n, reasons[0])).collect();
+    let tell = async |ill: &BTreeMap<usize, (&str, &str)>, node: usize| {
         let here = ill.iter().filter(|(claim, _)| *claim % NODES == node);
         let here: Vec<_> =
             here.map(|(claim, (status, reason))| (claims[*claim].as_str(), *status, *reason)).collect();
-        let report = stage.report(&here);
-        crate::stage::apply_report(&agents[node], &nodes[node], &report).await.expect("a report");
-        if change % KILLED_EVERY == 0 {
-            tokio::time::sleep(Duration::from_millis(u64::try_from(dice.roll(300)).expect("small"))).await;
+        apply_report(&agents[node], &nodes[node], &stage.report(&here)).await.expect("a report");
+    };
+    // Each has an object before the first kill, so that it has one afterwards whatever was missed.
+    for node in 0..NODES {
+        tell(&ill, node).await;
+    }
+    for (n, claim) in claims.iter().enumerate() {
+        let line = format!("host/{} HealthWarning Degraded/SlowIO", nodes[n % NODES]);
+        stage.wait_stored(claim, &[&line]).await;
+    }
+    let (mut changes, mut fate, mut kills) = (Dice(42), Dice(7), 0);
+    for _ in 0..CHANGES {
+        let claim = changes.roll(CLAIMS);
+        match changes.roll(4) {
+            3 => drop(ill.remove(&claim)),
+            n => drop(ill.insert(claim, reasons[n])),
+        }
+        tell(&ill, claim % NODES).await;
+        if kill && fate.roll(KILLS) == 0 {
+            let later = u64::try_from(fate.roll(300)).expect("small");
+            tokio::time::sleep(Duration::from_millis(later)).await;
             hub.kill();
             hub = start_hub(&kubeconfig, &arguments);
+            kills += 1;
         }
     }
-    stage.calm().await;
-    let mut with_object = 0;
+    hub.wait_log("merging what is known").await;
     for (n, claim) in claims.iter().enumerate() {
         let node = &nodes[n % NODES];
-        if let Some((status, reason)) = ill.get(&n) {
-            let word = if *status == "Degraded" { "HealthWarning" } else { "HealthFailure" };
-            stage.wait_stored(claim, &[&format!("host/{node} {word} {status}/{reason}")]).await;
-            with_object += 1;
-        } else if stage.stored(claim).await.is_some() {
-            stage.wait_stored(claim, &[&format!("host/{node} Healthy")]).await;
-            with_object += 1;
-        }
+        let line = match ill.get(&n) {
+            Some((status @ "Degraded", reason)) => format!("host/{node} HealthWarning {status}/{reason}"),
+            Some((status, reason)) => format!("host/{node} HealthFailure {status}/{reason}"),
+            None => format!("host/{node} Healthy"),
+        };
+        stage.wait_stored(claim, &[&line]).await;
     }
-    assert_eq!(stage.versions().await.len(), with_object, "and nothing else is there");
-    for claim in &claims {
-        let Some(object) = stage.healths().get_opt(claim).await.expect("an answer") else { continue };
-        let history = object.status.expect("a status").history;
-        let doubled = history.windows(2).find(|two| {
-            (&two[0].health, &two[0].status, &two[0].reason)
-                == (&two[1].health, &two[1].status, &two[1].reason)
-        });
-        assert!(doubled.is_none(), "a restart told {doubled:?} twice");
+    assert_eq!(stage.calm().await.len(), CLAIMS, "and nothing else is there");
+    let mut ends = BTreeMap::new();
+    for claim in claims {
+        let object = stage.healths().get(&claim).await.expect("the object");
+        let status = object.status.expect("a status");
+        let line = |n: usize| {
+            let past = &status.history[n];
+            (past.health, past.status, past.reason.clone())
+        };
+        let doubled = (1..status.history.len()).find(|n| line(*n) == line(n - 1));
+        assert_eq!(doubled, None, "a restart told something twice: {:?}", status.history);
+        let text = json!({"spec": object.spec, "status": status}).to_string();
+        let plain = text.replace(&stage.namespace, "NAMESPACE");
+        ends.insert(claim, without_times(serde_json::from_str(&plain).expect("JSON")));
+    }
+    Run { kills, ends }
+}
+
+/// What was written when, and from which version, differs from run to run; so does what was overtaken before anybody saw
+/// it. All else must not.
+fn without_times(mut object: Value) -> Value {
+    let status = object["status"].as_object_mut().expect("a status");
+    status.remove("history");
+    forget(&mut object, &["time", "since", "lastProbeTime", "lastTransitionTime", "observed"]);
+    object
+}
+
+fn forget(value: &mut Value, names: &[&str]) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, _| !names.contains(&name.as_str()));
+            fields.values_mut().for_each(|value| forget(value, names));
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| forget(value, names)),
+        _ => {}
     }
 }

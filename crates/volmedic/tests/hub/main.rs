@@ -4,15 +4,20 @@ mod agents;
 mod bench;
 mod claims;
 mod crash;
+mod docs;
+mod drivers;
 mod leaders;
 mod missing;
 mod nodes;
 mod outage;
-mod push;
 mod races;
+mod rbac;
 mod stage;
 mod tokens;
 
 #[allow(dead_code, reason = "the controller's tests use the rest")]
 #[path = "../controller/process.rs"]
 mod process;
+#[allow(dead_code, reason = "the controller's tests use the rest")]
+#[path = "../controller/rights.rs"]
+mod rights;

@@ -42,7 +42,7 @@ pub(crate) async fn shared() -> Stage {
     });
     let stage = Stage::on(plane.clone()).await;
     let kubeconfig = stage.kubeconfig().await;
-    let hub = HUB.get_or_init(|| tied_to_this_process(move || start(tied(), &kubeconfig, &QUICK)));
+    let hub = HUB.get_or_init(|| tied_to_this_process(move || start(tied(), HOME, &kubeconfig, &QUICK)));
     hub.wait_log("merging what is known").await;
     stage
 }
@@ -122,14 +122,19 @@ pub(crate) fn try_kubectl(plane: &ControlPlane, arguments: &[&str]) -> (bool, St
 }
 
 pub(crate) fn start_hub(kubeconfig: &Path, arguments: &[&str]) -> Process {
-    start(Command::new(program()), kubeconfig, arguments)
+    start_hub_in(HOME, kubeconfig, arguments)
 }
 
-fn start(mut command: Command, kubeconfig: &Path, arguments: &[&str]) -> Process {
+/// With its Lease, and the agents', in another namespace.
+pub(crate) fn start_hub_in(namespace: &str, kubeconfig: &Path, arguments: &[&str]) -> Process {
+    start(Command::new(program()), namespace, kubeconfig, arguments)
+}
+
+fn start(mut command: Command, namespace: &str, kubeconfig: &Path, arguments: &[&str]) -> Process {
     command
         .arg("hub")
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
-        .args(["--leader-election-namespace", HOME, "--http-endpoint=127.0.0.1:0"])
+        .args(["--leader-election-namespace", namespace, "--http-endpoint=127.0.0.1:0"])
         .args(arguments);
     Process::spawn(&mut command)
 }
@@ -169,11 +174,15 @@ impl Stage {
 
     /// A kubeconfig of the account that the hub is shipped with.
     pub(crate) async fn kubeconfig(&self) -> PathBuf {
-        let token = self.plane.token(HOME, "volmedic-hub", None).await.expect("a token");
+        self.kubeconfig_of("volmedic-hub").await
+    }
+
+    pub(crate) async fn kubeconfig_of(&self, account: &str) -> PathBuf {
+        let token = self.plane.token(HOME, account, None).await.expect("a token");
         let admin = std::fs::read(self.plane.kubeconfig()).expect("the admin's kubeconfig");
         let mut config: Value = serde_json::from_slice(&admin).expect("JSON");
         config["users"][0]["user"] = json!({ "token": token });
-        let path = self.plane.kubeconfig().with_extension(format!("hub-{}", self.namespace));
+        let path = self.plane.kubeconfig().with_extension(format!("{account}-{}", self.namespace));
         std::fs::write(&path, config.to_string()).expect("the kubeconfig can be written");
         path
     }

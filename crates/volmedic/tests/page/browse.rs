@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::inspect;
 use crate::stage::{DATA_LOSS, DEGRADED, INACCESSIBLE, Stage};
 
 const ROWS: &str = "Array.from(document.querySelectorAll('table.volumes tbody tr'))";
@@ -32,15 +33,8 @@ fn lists_filters_searches_and_pages() {
     ] {
         assert!(first.contains(part), "no {part} in {first}");
     }
-    assert_eq!(stage.chrome.nameless_controls(), Vec::<String>::new());
-    for (scheme, width, name) in
-        [("light", 1400, "list-light"), ("dark", 1400, "list-dark"), ("light", 390, "list-phone")]
-    {
-        stage.chrome.emulate(width, 1000, scheme);
-        stage.chrome.wait("document.documentElement.scrollWidth <= window.innerWidth");
-        assert!(stage.chrome.screenshot(name).metadata().is_ok_and(|file| file.len() > 10_000));
-    }
-    stage.chrome.emulate(1400, 1000, "light");
+    inspect::assert_accessible(&mut stage.chrome, "the list");
+    inspect::pictures(&mut stage.chrome, "list");
 
     // To the last page and back to what is not well.
     stage.chrome.eval("document.querySelector('.pager a:last-child').click()");
@@ -63,7 +57,7 @@ fn lists_filters_searches_and_pages() {
 
     for path in ["nodes", "source"] {
         stage.open(path);
-        assert_eq!(stage.chrome.nameless_controls(), Vec::<String>::new(), "{path}");
+        inspect::assert_accessible(&mut stage.chrome, path);
     }
     assert!(
         stage

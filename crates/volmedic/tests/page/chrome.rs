@@ -45,7 +45,8 @@ impl Chrome {
                 "--hide-scrollbars",
             ])
             .args(["--no-first-run", "--disable-background-networking", "--disable-component-update"])
-            .args(["--remote-debugging-pipe", "--lang=en"])
+            // What a certificate of our own is good for is not the browser's to judge here.
+            .args(["--remote-debugging-pipe", "--lang=en", "--ignore-certificate-errors"])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .arg("about:blank")
             .stdin(Stdio::piped())
@@ -224,7 +225,11 @@ impl Chrome {
         let phone = width < 700;
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone });
         self.call("Emulation.setDeviceMetricsOverride", size);
-        let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        // What moves would be in the way of whoever measures colours.
+        let features = json!({ "features": [
+            { "name": "prefers-color-scheme", "value": scheme },
+            { "name": "prefers-reduced-motion", "value": "reduce" },
+        ] });
         self.call("Emulation.setEmulatedMedia", features);
     }
 

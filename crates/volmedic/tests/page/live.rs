@@ -1,5 +1,6 @@
 //! What changes is shown as it changes, and drawn.
 
+use crate::inspect;
 use crate::stage::{DEGRADED, INACCESSIBLE, Stage};
 
 const FIRST: &str = "document.querySelector('table.volumes tbody tr')";
@@ -43,8 +44,8 @@ fn a_change_is_shown_without_a_reload_and_the_past_is_drawn() {
     assert_eq!(stage.chrome.eval(seen), true);
     let words = stage.chrome.text("document.querySelector('svg.timeline desc').textContent");
     assert!(words.contains("Degraded OutOfCapacity from") && words.contains("Healthy from"), "{words}");
-    assert_eq!(stage.chrome.nameless_controls(), Vec::<String>::new());
-    stage.chrome.screenshot("volume");
+    inspect::assert_accessible(&mut stage.chrome, "a volume");
+    inspect::pictures(&mut stage.chrome, "volume");
 
     // It lives here too.
     stage.sim.harm("vol-05", DEGRADED, "DiskDegrading", "3 reallocated sectors");

@@ -7,6 +7,7 @@ use tempfile::TempDir;
 use volmedic_testkit::sim::{Sim, capability};
 
 use crate::chrome::{Chrome, PATIENCE};
+use crate::inspect;
 
 pub(crate) const DEGRADED: i32 = 1;
 pub(crate) const INACCESSIBLE: i32 = 2;
@@ -25,6 +26,11 @@ pub(crate) struct Stage {
 impl Stage {
     /// With these volumes, all of them healthy.
     pub(crate) fn new(volumes: impl IntoIterator<Item = String>) -> Self {
+        Self::with(volumes, &[])
+    }
+
+    /// With these arguments for `volmedic watch` besides.
+    pub(crate) fn with(volumes: impl IntoIterator<Item = String>, arguments: &[String]) -> Self {
         let room = tempfile::tempdir().expect("a folder for the socket");
         let socket = room.path().join("csi.sock");
         let offers =
@@ -35,6 +41,7 @@ impl Stage {
             .arg("watch")
             .arg(format!("--csi-address=unix://{}", socket.display()))
             .args(["--page", "127.0.0.1:0", "--interval", "500ms"])
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -60,14 +67,7 @@ impl Stage {
 
     /// Nothing was complained about, and nothing was asked of anybody else.
     pub(crate) fn assert_clean(&mut self) {
-        assert_eq!(self.chrome.problems(), Vec::<String>::new());
-        let strange: Vec<String> =
-            self.chrome.requests().into_iter().filter(|url| !url.starts_with(&self.url)).collect();
-        assert_eq!(strange, Vec::<String>::new(), "requests that leave the page");
-        assert!(
-            self.chrome.requests().len() > 3,
-            "the style sheet, the script and the changes were asked for"
-        );
+        inspect::assert_clean(&mut self.chrome, &self.url);
     }
 }
 

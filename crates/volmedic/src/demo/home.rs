@@ -1,0 +1,212 @@
+//! The one directory that the demo lives in: for one demo at a time, and gone after it.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::process::geteuid;
+
+use super::sweep::{self, Swept};
+
+/// Says that a directory is ours to empty.
+const MARK: &str = "volmedic-demo";
+/// Another demo may be taking the directory away just now.
+const ATTEMPTS: usize = 20;
+/// The longest path that a socket may have.
+const LONGEST_SOCKET: usize = 107;
+
+/// Whoever has it may do what they like below; nobody else does.
+#[derive(Debug)]
+pub(super) struct Home {
+    root: PathBuf,
+    /// The directory itself, locked for as long as we live and no longer.
+    lock: File,
+    empty: bool,
+}
+
+impl Home {
+    /// Where demos live that nobody gave another place to; one for each user.
+    pub(super) fn usual() -> PathBuf {
+        std::env::temp_dir().join(format!("volmedic-demo-{}", geteuid().as_raw()))
+    }
+
+    /// Takes the directory and clears away what a demo that was killed left in it; also answers what that was.
+    pub(super) fn claim(root: &Path) -> anyhow::Result<(Self, Swept)> {
+        let root = absolute(root)?;
+        let lock = lock(&root)?;
+        let mark = root.join(MARK);
+        let left = fs::read_dir(&root).with_context(|| format!("cannot list {}", root.display()))?;
+        let left: Vec<OsString> = left.map_while(Result::ok).map(|entry| entry.file_name()).collect();
+        if !left.is_empty() && !left.iter().any(|name| name == MARK) {
+            bail!(
+                "{} is not empty and no demo made what is in it; give another --state-dir, or an empty one",
+                root.display()
+            );
+        }
+        let swept = sweep::sweep(&root);
+        if !swept.problems.is_empty() {
+            bail!(
+                "an earlier demo left things in {} that do not go away: {}",
+                root.display(),
+                swept.problems.join("; ")
+            );
+        }
+        fs::write(&mark, "Made by `volmedic demo`, and removed by it.\n")
+            .with_context(|| format!("cannot write {}", mark.display()))?;
+        let home = Self { root, lock, empty: false };
+        let socket = home.addons_socket();
+        if socket.as_os_str().len() > LONGEST_SOCKET {
+            bail!("the path {} is too long for a socket; give a shorter --state-dir", socket.display());
+        }
+        Ok((home, swept))
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(super) fn state(&self) -> PathBuf {
+        self.root.join(sweep::STATE)
+    }
+
+    /// What kubelet's folder is on a node.
+    pub(super) fn node(&self) -> PathBuf {
+        self.root.join("node")
+    }
+
+    pub(super) fn csi_socket(&self) -> PathBuf {
+        self.root.join("csi.sock")
+    }
+
+    pub(super) fn addons_socket(&self) -> PathBuf {
+        self.root.join("addons.sock")
+    }
+
+    pub(super) fn log(&self) -> PathBuf {
+        self.root.join("driver.log")
+    }
+
+    /// Takes everything away, the directory too. Answers what did not go.
+    pub(super) fn leave(mut self) -> Vec<String> {
+        self.empty = true;
+        let mut problems = sweep::sweep(&self.root).problems;
+        if let Err(error) = fs::remove_dir(&self.root) {
+            problems.push(format!("{} cannot be removed: {error}", self.root.display()));
+        }
+        // Not before it is gone: the next one makes its own.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+        problems
+    }
+}
+
+/// Only after a mistake of ours: the next demo would find it all, but maybe there is none.
+impl Drop for Home {
+    fn drop(&mut self) {
+        if !self.empty {
+            sweep::sweep(&self.root);
+            let _ = fs::remove_dir(&self.root);
+        }
+    }
+}
+
+/// Without symbolic links on the way, as the mount table has it.
+fn absolute(root: &Path) -> anyhow::Result<PathBuf> {
+    let (Some(parent), Some(name)) = (root.parent(), root.file_name()) else {
+        bail!("{} is no directory that could be made; give another --state-dir", root.display());
+    };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let parent = parent
+        .canonicalize()
+        .with_context(|| format!("the directory {} around --state-dir cannot be found", parent.display()))?;
+    Ok(parent.join(name))
+}
+
+/// Makes the directory if need be, makes sure that it is ours alone, and locks it.
+fn lock(root: &Path) -> anyhow::Result<File> {
+    for _ in 0..ATTEMPTS {
+        match DirBuilder::new().mode(0o700).create(root) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(error).with_context(|| format!("cannot make {}", root.display()));
+            }
+            _ => {}
+        }
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(root);
+        let directory = match opened {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.with_context(|| format!("cannot open {} as a directory", root.display()))?,
+        };
+        let found = directory.metadata()?;
+        if found.uid() != geteuid().as_raw() || found.mode() & 0o022 != 0 {
+            bail!(
+                "{} belongs to somebody else, or others may write to it; give another --state-dir",
+                root.display()
+            );
+        }
+        if flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err() {
+            bail!("another demo is running in {}; end it, or give another --state-dir", root.display());
+        }
+        // Whoever had it before may have removed it after we opened it.
+        if fs::symlink_metadata(root).is_ok_and(|now| (now.dev(), now.ino()) == (found.dev(), found.ino())) {
+            return Ok(directory);
+        }
+    }
+    bail!("{} comes and goes; is another demo being started and ended there?", root.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_and_nothing_stays() {
+        let room = tempfile::tempdir().unwrap();
+        let root = room.path().join("demo");
+        let (home, swept) = Home::claim(&root).unwrap();
+        assert_eq!(swept, Swept::default());
+        let told = Home::claim(&root).unwrap_err().to_string();
+        assert!(told.contains("another demo is running in"), "{told}");
+        fs::write(home.log(), "words").unwrap();
+        assert_eq!(home.leave(), Vec::<String>::new());
+        assert!(!root.exists());
+    }
+
+    #[test]
+    fn what_a_killed_demo_left_is_cleared_and_nothing_else() {
+        let room = tempfile::tempdir().unwrap();
+        let root = room.path().join("demo");
+        let (home, _) = Home::claim(&root).unwrap();
+        let log = home.log();
+        fs::write(&log, "words").unwrap();
+        // As after a kill: nothing is dropped in good order.
+        flock(&home.lock, FlockOperation::Unlock).unwrap();
+        std::mem::forget(home);
+        let (home, _) = Home::claim(&root).unwrap();
+        assert!(!log.exists());
+        drop(home);
+
+        let other = room.path().join("somebody's");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("thesis"), "all of it").unwrap();
+        let told = Home::claim(&other).unwrap_err().to_string();
+        assert!(told.contains("no demo made what is in it"), "{told}");
+        assert!(other.join("thesis").exists());
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_not_taken() {
+        use std::os::unix::fs::PermissionsExt;
+        let room = tempfile::tempdir().unwrap();
+        let root = room.path().join("demo");
+        fs::create_dir(&root).unwrap();
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(Home::claim(&root).unwrap_err().to_string().contains("belongs to somebody else"));
+        let link = room.path().join("link");
+        std::os::unix::fs::symlink(room.path(), &link).unwrap();
+        assert!(Home::claim(&link).is_err(), "a link is not followed");
+    }
+}

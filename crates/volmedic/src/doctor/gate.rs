@@ -1,0 +1,62 @@
+//! Whether the API server keeps what drivers say of volumes in claims, as far as that can be seen.
+
+use std::time::Duration;
+
+use kube::Client;
+use kube::client::Body;
+use tokio::time::timeout;
+
+/// The gate that `pvc.status.healthStatus` and its like are behind.
+pub(super) const GATE: &str = "CSIVolumeHealth";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gate {
+    On,
+    Off,
+    /// The server is older than the gate.
+    Absent,
+    /// It cannot be seen from here.
+    Hidden,
+}
+
+/// Asks the server's own metrics, which tell every gate.
+pub(super) async fn look(client: &Client, deadline: Duration) -> Gate {
+    let Ok(request) = axum::http::Request::get("/metrics").body(Body::empty()) else { return Gate::Hidden };
+    let text = timeout(deadline, async {
+        let answer = client.send(request).await.ok()?;
+        let answered = answer.status().is_success();
+        let bytes = answer.into_body().collect_bytes().await.ok()?;
+        answered.then(|| String::from_utf8_lossy(&bytes).into_owned())
+    });
+    match text.await {
+        Ok(Some(text)) => read(&text),
+        _ => Gate::Hidden,
+    }
+}
+
+fn read(metrics: &str) -> Gate {
+    let mut gates = metrics.lines().filter(|line| line.starts_with("kubernetes_feature_enabled{")).peekable();
+    if gates.peek().is_none() {
+        return Gate::Hidden;
+    }
+    let name = format!("name=\"{GATE}\"");
+    match gates.find(|line| line.contains(&name)) {
+        Some(line) if line.trim_end().ends_with(" 1") => Gate::On,
+        Some(_) => Gate::Off,
+        None => Gate::Absent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gates_as_the_server_tells_them() {
+        let of = |text: &str| read(text);
+        assert_eq!(of("kubernetes_feature_enabled{name=\"CSIVolumeHealth\",stage=\"ALPHA\"} 1\n"), Gate::On);
+        assert_eq!(of("kubernetes_feature_enabled{name=\"CSIVolumeHealth\",stage=\"ALPHA\"} 0\n"), Gate::Off);
+        assert_eq!(of("kubernetes_feature_enabled{name=\"Other\",stage=\"\"} 1\n"), Gate::Absent);
+        assert_eq!(of("up 1\n"), Gate::Hidden);
+    }
+}

@@ -1,0 +1,61 @@
+//! What is made from the command line itself: completions for shells, manual pages, and the page of all commands.
+
+pub(crate) mod completions;
+pub(crate) mod man;
+#[cfg(test)]
+mod page;
+
+use std::error::Error;
+use std::io::{self, Write};
+
+/// Whoever closes the pipe has read enough.
+fn print(text: &[u8]) -> Result<(), Box<dyn Error>> {
+    match io::stdout().write_all(text).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("standard output cannot be written: {error}").into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The commands below this one that a person may use.
+fn visible(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
+    command.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn check(command: &clap::Command, told: &mut Vec<String>) {
+        let help = command.clone().render_long_help().to_string();
+        let name = command.get_display_name().unwrap_or(command.get_name());
+        for part in ["Example", "Exit codes"] {
+            if !help.lines().any(|line| line.starts_with(part)) {
+                told.push(format!("the help of {name} has no part {part:?}"));
+            }
+        }
+        if command.get_about().is_none_or(|about| about.to_string().trim().is_empty()) {
+            told.push(format!("the help of {name} does not say what it is for"));
+        }
+        for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+            if argument.get_help().is_none() {
+                told.push(format!("{name} does not say what {} is", argument.get_id()));
+            }
+        }
+        for one in visible(command) {
+            check(one, told);
+        }
+    }
+
+    #[test]
+    fn the_help_of_every_command_shows_an_example_and_the_exit_codes() {
+        let mut command = crate::app::Cli::command();
+        command.build();
+        let mut told = Vec::new();
+        check(&command, &mut told);
+        assert!(told.is_empty(), "{}", told.join("\n"));
+    }
+}

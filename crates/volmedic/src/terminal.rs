@@ -1,0 +1,65 @@
+//! The terminal: whether there is one, what it can show, and how to draw on it.
+
+use std::io::{self, IsTerminal, Write};
+
+use volmedic_view::render::Paint;
+
+/// Whether standard output is a screen that can be drawn on.
+pub(crate) fn is_screen() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+}
+
+/// Colours are for terminals, and for those who did not ask for none.
+pub(crate) fn paint() -> Paint {
+    let colour = is_screen() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    Paint { colour, width: size().map(|(width, _)| width) }
+}
+
+/// Columns and lines of the terminal, if it is one.
+pub(crate) fn size() -> Option<(usize, usize)> {
+    let stdout = io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(&stdout).ok();
+    let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    Some(size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into())))
+}
+
+/// A screen of its own on the terminal; what was there before comes back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Screen;
+
+impl Screen {
+    pub(crate) fn open() -> io::Result<Self> {
+        say("\x1b[?1049h\x1b[?25l\x1b[2J")?;
+        Ok(Self)
+    }
+
+    /// Over what was there, line by line, so that nothing flickers.
+    #[allow(clippy::unused_self, reason = "only who has the screen may draw on it")]
+    pub(crate) fn draw(&self, text: &str) -> io::Result<()> {
+        let mut out = String::from("\x1b[H");
+        for line in text.lines() {
+            out.push_str(line);
+            out.push_str("\x1b[K\r\n");
+        }
+        // The last line break would scroll a full screen.
+        out.truncate(out.trim_end_matches("\r\n").len());
+        out.push_str("\x1b[J");
+        say(&out)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = say("\x1b[?25h\x1b[?1049l");
+    }
+}
+
+/// All of it, at once. Whoever closed the pipe has read enough: that is told as such.
+pub(crate) fn say(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}

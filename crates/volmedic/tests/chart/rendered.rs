@@ -1,0 +1,138 @@
+//! The chart with one set of values after the other.
+
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+
+use crate::server::{find, taken, taken_file};
+use crate::{chart, root};
+
+/// Everything that can be switched on, at once.
+fn everything() -> Value {
+    json!({
+        "image": {"repository": "some.where/volmedic", "digest": format!("sha256:{}", "0".repeat(64))},
+        "imagePullSecrets": [{"name": "pull"}],
+        "hub": {"allClaims": true, "markVolumes": true, "extraArgs": ["--kube-api-qps=100"]},
+        "page": {"public": true, "tokenSecret": "page"},
+        "push": {"enabled": true},
+        "heal": {
+            "enabled": true,
+            "mode": "auto",
+            "addonsSockets": ["/var/lib/kubelet/plugins/a/addons.sock", "/var/lib/kubelet/plugins/b/addons.sock"],
+            "stageSecrets": [{"namespace": "rook-ceph", "names": ["rook-csi-rbd-node"]}],
+        },
+        "agent": {"privileged": true, "volumeStatsMetrics": true},
+        "controllers": [{"driver": "hostpath"}, {"driver": "ebs"}],
+        "controller": {"nodeWatcher": true},
+        "metrics": {
+            "monitors": {"enabled": true, "labels": {"release": "prometheus"}},
+            "rules": {"enabled": true},
+            "dashboard": {"enabled": true},
+        },
+        "networkPolicy": {"metricsFrom": [{"namespaceSelector": {}}], "clientsFrom": [{"podSelector": {}}]},
+    })
+}
+
+/// What comes of it, asked for once.
+pub(crate) fn with_everything() -> &'static [Value] {
+    static TAKEN: OnceLock<Vec<Value>> = OnceLock::new();
+    TAKEN.get_or_init(|| taken(&everything()))
+}
+
+/// Sets of values that people use.
+pub(crate) fn sets() -> Vec<(&'static str, Value)> {
+    vec![
+        ("as it is", json!({})),
+        ("everything", everything()),
+        ("no agents, one hub", json!({"agent": {"enabled": false}, "hub": {"replicas": 1}})),
+        (
+            "nothing around it",
+            json!({
+                "crds": {"install": false},
+                "admissionPolicy": {"install": false},
+                "networkPolicy": {"enabled": false},
+                "page": {"enabled": false},
+            }),
+        ),
+        (
+            "certificates of others",
+            json!({
+                "push": {"enabled": true, "tlsSecret": "of-cert-manager"},
+                "heal": {"enabled": true, "tlsSecret": "of-cert-manager-too", "addonsSockets": ["/a/b.sock"]},
+            }),
+        ),
+        (
+            "all drivers",
+            json!({
+                "controllers": chart().drivers().unwrap().iter().map(|name| json!({"driver": name})).collect::<Vec<_>>(),
+            }),
+        ),
+    ]
+}
+
+#[test]
+fn helm_finds_nothing_to_complain_about() {
+    chart().lint().unwrap();
+}
+
+#[test]
+fn every_set_of_values_is_taken_by_the_api_server() {
+    for (name, values) in sets() {
+        let objects = taken(&values);
+        assert!(objects.len() >= 5, "{name}: {} objects", objects.len());
+        let hub = find(&objects, "Deployment", "volmedic-hub");
+        let labels = &hub["spec"]["template"]["metadata"]["labels"];
+        for selected in ["app.kubernetes.io/name", "app.kubernetes.io/component"] {
+            assert_eq!(hub["spec"]["selector"]["matchLabels"][selected], labels[selected], "{name}");
+        }
+        // Two replicas must not be evicted at once; one alone could never be.
+        let budget = objects.iter().any(|object| object["kind"] == "PodDisruptionBudget");
+        assert_eq!(budget, hub["spec"]["replicas"] != 1, "{name}");
+    }
+}
+
+#[test]
+fn what_the_chart_does_not_know_is_refused_with_a_sentence() {
+    for (values, told) in [
+        (json!({"hub": {"replica": 3}}), "additional properties 'replica' not allowed"),
+        (json!({"agent": {"monitorInterval": "often"}}), "/agent/monitorInterval"),
+        (json!({"image": {"digest": "latest"}}), "/image/digest"),
+        (json!({"page": {"public": true}}), "page.tokenSecret must name a Secret when page.public is on"),
+        (
+            json!({"controllers": [{"driver": "mine"}]}),
+            "mine is not in files/drivers.yaml, so namespace must be given",
+        ),
+        (json!({"heal": {"mode": "always"}}), "/heal/mode"),
+    ] {
+        let error = chart().render("x", &values).unwrap_err().to_string();
+        assert!(error.contains(told), "{values}: {error}");
+    }
+}
+
+/// Not the token of the page, not a certificate's key: only what each needs.
+#[test]
+fn the_hub_sees_the_authority_of_relays_but_not_their_key() {
+    let objects = with_everything();
+    let volumes =
+        |kind: &str, name: &str| find(objects, kind, name)["spec"]["template"]["spec"]["volumes"].clone();
+    let hub = volumes("Deployment", "volmedic-hub");
+    let authority =
+        hub.as_array().unwrap().iter().find(|volume| volume["name"] == "relay-authority").unwrap();
+    assert_eq!(authority["secret"]["secretName"], "volmedic-relay-tls");
+    assert_eq!(authority["secret"]["items"], json!([{"key": "ca.crt", "path": "ca.crt"}]));
+    let token = hub.as_array().unwrap().iter().find(|volume| volume["name"] == "relay-token").unwrap();
+    assert_eq!(token["projected"]["sources"][0]["serviceAccountToken"]["audience"], "volmedic-relay");
+    let agent = volumes("DaemonSet", "volmedic-agent");
+    assert!(agent.as_array().unwrap().iter().any(|volume| volume["name"] == "relay-tls"), "{agent}");
+}
+
+#[test]
+fn the_manifests_are_what_the_chart_makes() {
+    for (path, wanted) in chart().manifests().unwrap() {
+        let present = std::fs::read_to_string(root().join(&path)).unwrap_or_default();
+        assert!(present == wanted, "{path} is not what the chart makes; run `cargo xtask chart`");
+    }
+    let objects = taken_file(&root().join("deploy/manifests/volmedic.yaml"));
+    assert_eq!(find(&objects, "Namespace", "volmedic")["metadata"]["name"], "volmedic");
+    find(&objects, "DaemonSet", "volmedic-agent");
+}

@@ -1,0 +1,98 @@
+//! The chart grants what the files in deploy/ grant, to those who need it, and no more.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::rendered::with_everything;
+use crate::root;
+use crate::server::{NAMESPACE, find, taken, taken_file};
+
+fn shipped(file: &str) -> Vec<Value> {
+    taken_file(&root().join("deploy").join(file))
+}
+
+#[test]
+fn with_everything_on_the_rules_are_those_of_the_files() {
+    let objects = with_everything();
+    for (file, kind, name, as_name) in [
+        ("rbac-hub.yaml", "ClusterRole", "volmedic-hub", "volmedic-hub"),
+        ("rbac-hub.yaml", "Role", "volmedic-hub", "volmedic-hub"),
+        ("rbac-agent.yaml", "ClusterRole", "volmedic-agent", "volmedic-agent"),
+        ("rbac-agent.yaml", "Role", "volmedic-agent", "volmedic-agent"),
+        ("rbac-controller.yaml", "ClusterRole", "volmedic-controller", "volmedic-controller"),
+        ("rbac-controller.yaml", "Role", "volmedic-controller", "volmedic-controller-ebs"),
+        ("rbac-healer.yaml", "ClusterRole", "volmedic-healer", "volmedic-healer"),
+        ("rbac-healer.yaml", "ClusterRole", "volmedic-relay", "volmedic-relay"),
+        ("rbac-healer.yaml", "Role", "volmedic-relay", "volmedic-relay"),
+        ("rbac-healer.yaml", "Role", "volmedic-heal", "volmedic-heal"),
+    ] {
+        let wanted = find(&shipped(file), kind, name)["rules"].clone();
+        assert_eq!(find(objects, kind, as_name)["rules"], wanted, "{kind}/{as_name} against {file}");
+    }
+    for policy in ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"] {
+        for wanted in shipped("admission-agent.yaml").iter().filter(|object| object["kind"] == policy) {
+            let name = wanted["metadata"]["name"].as_str().unwrap();
+            assert_eq!(find(objects, policy, name)["spec"], wanted["spec"], "{name}");
+        }
+    }
+}
+
+/// What a subject may do, as resource and verb, through bindings of all kinds.
+fn granted(objects: &[Value], namespace: &str, account: &str) -> BTreeSet<(String, String)> {
+    let mut all = BTreeSet::new();
+    let is_bound = |object: &&Value| {
+        let subjects = object["subjects"].as_array().into_iter().flatten();
+        let mut names = subjects.map(|subject| (subject["namespace"].as_str(), subject["name"].as_str()));
+        names.any(|name| name == (Some(namespace), Some(account)))
+    };
+    for binding in objects.iter().filter(is_bound) {
+        let role = &binding["roleRef"];
+        let rules = &find(objects, role["kind"].as_str().unwrap(), role["name"].as_str().unwrap())["rules"];
+        for rule in rules.as_array().unwrap() {
+            let words = |field: &str| {
+                let list = rule[field].as_array().into_iter().flatten();
+                list.map(|word| word.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+            };
+            for resource in words("resources") {
+                all.extend(words("verbs").into_iter().map(|verb| (resource.clone(), verb)));
+            }
+        }
+    }
+    assert!(!all.is_empty(), "nothing is granted to {namespace}/{account}");
+    all
+}
+
+#[test]
+fn what_is_off_is_not_granted() {
+    let may = |objects: &[Value], account: &str, resource: &str, verb: &str| {
+        granted(objects, NAMESPACE, account).contains(&(resource.to_owned(), verb.to_owned()))
+    };
+    let (little, much) = (taken(&json!({})), with_everything());
+    for (account, resource, verb) in [
+        ("volmedic-hub", "tokenreviews", "create"),
+        ("volmedic-hub", "subjectaccessreviews", "create"),
+        ("volmedic-hub", "persistentvolumes", "patch"),
+        ("volmedic-hub", "csiaddonsnodes", "heal"),
+        ("volmedic-agent", "csiaddonsnodes", "create"),
+        ("volmedic-agent", "secrets", "get"),
+    ] {
+        assert!(!may(&little, account, resource, verb), "{account}: {verb} {resource}, unasked");
+        assert!(may(much, account, resource, verb), "{account}: {verb} {resource} is needed");
+    }
+}
+
+#[test]
+fn a_controller_gets_its_rights_in_the_namespace_of_its_driver() {
+    let objects = taken(&json!({"controllers": [{"driver": "ebs"}]}));
+    let rights = granted(&objects, "kube-system", "ebs-csi-controller-sa");
+    for (resource, verb) in [("persistentvolumes", "watch"), ("events", "create"), ("leases", "update")] {
+        assert!(rights.contains(&(resource.to_owned(), verb.to_owned())), "{verb} {resource}");
+    }
+    let role = find(&objects, "Role", "volmedic-controller-ebs");
+    assert_eq!(role["metadata"]["namespace"], "kube-system");
+    // No account of ours lies about unused.
+    let accounts = objects.iter().filter(|object| object["kind"] == "ServiceAccount");
+    let names: BTreeSet<&str> = accounts.map(|object| object["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, BTreeSet::from(["volmedic-agent", "volmedic-hub"]));
+}

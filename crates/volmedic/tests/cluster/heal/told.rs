@@ -1,0 +1,76 @@
+//! What was told of volumes and of their healing, in the order in which it was told.
+
+use k8s_openapi::api::core::v1::Event;
+
+use super::clinic::Clinic;
+
+pub(super) const ABNORMAL: &str = "VolumeConditionAbnormal";
+pub(super) const NORMAL: &str = "VolumeConditionNormal";
+pub(super) const STARTED: &str = "HealingStarted";
+pub(super) const SUCCEEDED: &str = "HealingSucceeded";
+pub(super) const SKIPPED: &str = "HealingSkipped";
+
+/// One event.
+#[derive(Debug, Clone)]
+pub(super) struct Told {
+    /// As in `pvc/data` and `pod/web`.
+    pub(super) on: String,
+    pub(super) reason: String,
+    pub(super) message: String,
+    pub(super) count: u64,
+    order: u64,
+}
+
+/// Everything, oldest first.
+pub(super) fn everything(clinic: &Clinic) -> Vec<Told> {
+    let mut told: Vec<Told> = clinic.events().into_iter().map(read).collect();
+    told.sort_by_key(|one| one.order);
+    told
+}
+
+fn read(event: Event) -> Told {
+    let object = event.involved_object;
+    let kind = match object.kind.as_deref() {
+        Some("PersistentVolumeClaim") => "pvc",
+        Some("Pod") => "pod",
+        _ => "other",
+    };
+    // The store counts up with every write, while times are told in whole seconds.
+    let order = event.metadata.resource_version.and_then(|version| version.parse().ok());
+    Told {
+        on: format!("{kind}/{}", object.name.unwrap_or_default()),
+        reason: event.reason.unwrap_or_default(),
+        message: event.message.unwrap_or_default(),
+        count: event.count.map_or(1, |count| count.unsigned_abs().into()),
+        order: order.unwrap_or_default(),
+    }
+}
+
+/// What was told on one object with this reason.
+pub(super) fn on(clinic: &Clinic, object: &str, reason: &str) -> Vec<Told> {
+    story(clinic, object, &[reason])
+}
+
+/// How often this was told on an object.
+pub(super) fn times(clinic: &Clinic, object: &str, reason: &str) -> u64 {
+    on(clinic, object, reason).iter().map(|one| one.count).sum()
+}
+
+/// Waits until this was told on an object with all of these words.
+pub(super) fn wait(clinic: &Clinic, object: &str, reason: &str, words: &[&str]) -> Told {
+    clinic.stage.wait(&format!("{reason} with {words:?} is told on {object}"), || {
+        let told = everything(clinic);
+        let is_it = |one: &&Told| {
+            one.on == object && one.reason == reason && words.iter().all(|word| one.message.contains(word))
+        };
+        let of_object = || told.iter().filter(|one| one.on == object).collect::<Vec<_>>();
+        told.iter().find(is_it).cloned().ok_or_else(|| format!("{:#?}", of_object()))
+    })
+}
+
+/// What was told on an object with one of these reasons.
+pub(super) fn story(clinic: &Clinic, object: &str, of: &[&str]) -> Vec<Told> {
+    let mut told = everything(clinic);
+    told.retain(|one| one.on == object && of.contains(&one.reason.as_str()));
+    told
+}

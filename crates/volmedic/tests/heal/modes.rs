@@ -1,0 +1,82 @@
+//! How much the healer does, by whose word.
+
+use jiff::Timestamp;
+use volmedic_api::resource::HealOutcome;
+
+use crate::stage::{Clinic, eventually};
+
+#[tokio::test]
+async fn auto_mends_and_tells_the_story_in_order() {
+    let (clinic, hub) = Clinic::shared().await;
+    let ward = clinic.ward(|fake| fake).await;
+    ward.claim("data", Some("auto")).await;
+    ward.ill(&["data"]).await;
+    ward.wait_told("data", "HealingSucceeded", "(mounter restarted)").await;
+    ward.ill(&[]).await;
+    for (kind, name) in [("PersistentVolumeClaim", "data"), ("Pod", "data")] {
+        eventually("the whole story is told", async || ward.events(kind, name).await.len() == 2).await;
+        let events = ward.events(kind, name).await;
+        let told: Vec<_> = events.iter().map(|(reason, _)| reason.as_str()).collect();
+        assert_eq!(told, ["HealingStarted", "HealingSucceeded"], "on the {kind}");
+        assert!(
+            events[0].1.contains("because of MounterDead since 2026-08-21T10:00:00Z (try 1)"),
+            "{events:?}"
+        );
+    }
+    assert_eq!(ward.asked("data"), 1);
+    eventually("it is kept", async || {
+        let heals = ward.heals("data").await;
+        matches!(&heals[..], [heal] if heal.outcome == HealOutcome::Succeeded && heal.attempt == 1)
+    })
+    .await;
+    let heals = ward.heals("data").await;
+    assert_eq!(heals[0].node.as_deref(), Some(ward.node.as_str()));
+    let metrics = hub.get("/metrics").await.1;
+    assert!(metrics.contains(r#"volmedic_heal_seconds_count{driver_name="disk.example.net",result="well"}"#));
+    let handle = ward.stage.handle("data");
+    let lines = |kind: &str| {
+        let log = hub.log();
+        log.lines().filter(|line| line.contains(&handle) && line.contains(kind)).count()
+    };
+    assert_eq!(
+        (lines("HealingStarted"), lines("HealingSucceeded")),
+        (1, 1),
+        "one record in the log for each"
+    );
+    ward.end().await;
+}
+
+#[tokio::test]
+async fn observe_says_once_what_it_would_do_and_the_claims_word_counts_at_once() {
+    let (clinic, _) = Clinic::shared().await;
+    let ward = clinic.ward(|fake| fake).await;
+    ward.claim("data", None).await;
+    ward.claim("off", Some("off")).await;
+    ward.ill(&["data", "off"]).await;
+    let text = "healing only observes by default; it would ask the node plugin to mend the volume";
+    ward.wait_told("data", "HealingSkipped", text).await;
+    assert!(ward.fake.asked().is_empty());
+    ward.annotate("data", "volmedic.dev/heal", "auto").await;
+    ward.wait_told("data", "HealingSucceeded", "").await;
+    assert_eq!(ward.reasons("data").await, ["HealingSkipped", "HealingStarted", "HealingSucceeded"]);
+    assert_eq!(ward.reasons("off").await, [""; 0], "nothing is done and nothing is said");
+    assert_eq!(ward.asked("off"), 0);
+    ward.end().await;
+}
+
+#[tokio::test]
+async fn approve_waits_for_a_persons_consent() {
+    let (clinic, _) = Clinic::shared().await;
+    let ward = clinic.ward(|fake| fake).await;
+    ward.claim("data", Some("approve")).await;
+    // Given in another trouble than this one.
+    ward.annotate("data", "volmedic.dev/heal-approved", "2026-08-21T09:00:00Z").await;
+    ward.ill(&["data"]).await;
+    ward.wait_told("data", "HealingSkipped", "healing needs a person's consent by the claim's annotation")
+        .await;
+    assert!(ward.fake.asked().is_empty());
+    ward.annotate("data", "volmedic.dev/heal-approved", &format!("{:.0}", Timestamp::now())).await;
+    ward.wait_told("data", "HealingSucceeded", "").await;
+    assert_eq!(ward.asked("data"), 1);
+    ward.end().await;
+}

@@ -1,0 +1,61 @@
+//! Who may not read everything is shown what he may, and told what he may not.
+
+use std::sync::OnceLock;
+
+use crate::stage::{Stage, whole};
+use crate::told::{assert_transcript, redact, text, volmedic};
+
+/// An account that may read the claims of one namespace and nothing else.
+fn reader(stage: &Stage) {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    ONCE.get_or_init(|| {
+        stage.kubectl(&[
+            "create",
+            "role",
+            "reader",
+            "-n",
+            "shop",
+            "--verb=list,get",
+            "--resource=persistentvolumeclaims",
+        ]);
+        stage.kubectl(&[
+            "create",
+            "rolebinding",
+            "reader",
+            "-n",
+            "shop",
+            "--role=reader",
+            "--serviceaccount=default:reader",
+        ]);
+    });
+}
+
+#[tokio::test]
+async fn claims_of_one_namespace() {
+    let stage = whole();
+    reader(stage);
+    let config = stage.kubeconfig_of("reader", "shop").await;
+    let output = volmedic().args(["status", "--kubeconfig"]).arg(&config).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_transcript("status", "limited.txt", &redact(&text(&output.stdout)));
+
+    // Who insists on all is not shown less without a word.
+    let output = volmedic().args(["status", "-A", "--kubeconfig"]).arg(&config).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stderr);
+    assert!(told.contains("you may not list claims in all namespaces"), "{told}");
+
+    let output = volmedic().args(["explain", "data-0", "--kubeconfig"]).arg(&config).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_transcript("status", "explain-limited.txt", &redact(&text(&output.stdout)));
+}
+
+#[tokio::test]
+async fn nothing_at_all() {
+    let config = whole().kubeconfig_of("nobody", "shop").await;
+    for command in [&["status"][..], &["explain", "data-0"]] {
+        let output = volmedic().args(command).arg("--kubeconfig").arg(&config).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+        assert_transcript("status", &format!("forbidden-{}.txt", command[0]), &redact(&text(&output.stderr)));
+    }
+}
