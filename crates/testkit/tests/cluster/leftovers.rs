@@ -13,7 +13,7 @@ impl Snapshot {
     pub(crate) fn take() -> Self {
         let mut all = BTreeSet::new();
         all.extend(processes());
-        all.extend(lines("/proc/self/mountinfo").map(|mount| format!("mount {mount}")));
+        all.extend(mounts());
         all.extend(
             groups(Path::new("/sys/fs/cgroup")).map(|group| format!("control group {}", group.display())),
         );
@@ -70,6 +70,14 @@ fn processes() -> impl Iterator<Item = String> {
         let ours = OURS.contains(&program.file_name()?.to_str()?);
         (ours && !other).then(|| format!("process {pid} {}", program.display()))
     })
+}
+
+/// A cluster mounts nothing in the folder for temporary files, where other tests have their volumes.
+fn mounts() -> impl Iterator<Item = String> {
+    let others = std::env::temp_dir();
+    let is_others =
+        move |mount: &String| mount.split(' ').nth(4).is_some_and(|at| Path::new(at).starts_with(&others));
+    lines("/proc/self/mountinfo").filter(move |mount| !is_others(mount)).map(|mount| format!("mount {mount}"))
 }
 
 fn numbers() -> impl Iterator<Item = u32> {

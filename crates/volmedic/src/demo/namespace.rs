@@ -34,6 +34,7 @@ pub(super) fn enter() -> anyhow::Result<()> {
     for (file, text) in maps {
         fs::write(file, text).with_context(|| format!("cannot write {file}"))?;
     }
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+    // What the host unmounts must go from here too, or we would keep its devices busy.
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .context("mounting is not allowed in a user namespace here")
 }

@@ -357,7 +357,7 @@ fn next_lines() -> Vec<String> {
     let lines = [
         "your own driver: volmedic watch --csi-address unix:///path/to/csi.sock",
         "does it tell health right? volmedic conformance --help",
-        "in a cluster: docs/agent.md, docs/healing.md and deploy/",
+        "in a cluster: docs/install.md",
     ];
     lines.map(str::to_owned).to_vec()
 }

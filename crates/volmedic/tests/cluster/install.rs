@@ -213,8 +213,14 @@ fn a_dead_mounter_is_mended(stage: &Stage) {
         let names = stage.try_kubectl(&["get", "csiaddonsnodes", "-n", NAMESPACE, "-o", "name"])?;
         if names.is_empty() { Err("there is no CSIAddonsNode".to_owned()) } else { Ok(()) }
     });
+    let volume = handle(stage, claim);
+    // A driver that is new to the healer has its volumes checked, which mends what is ill without a word.
+    stage.wait("the healer has had all volumes checked", || {
+        let checked = stage.says("driver", &format!("looked at to be healed volume=\"{volume}\""));
+        if checked > 0 { Ok(()) } else { Err("the driver was not asked yet".to_owned()) }
+    });
     let began = Instant::now();
-    stage.fault("inject", "mounter-killed", &handle(stage, claim));
+    stage.fault("inject", "mounter-killed", &volume);
     stage.wait("the healer had it mended", || {
         let outcomes = "jsonpath={.status.heals[*].outcome}";
         let told = stage.try_kubectl(&["get", "volumehealth", claim, "-o", outcomes])?;

@@ -155,8 +155,13 @@ impl Stage {
 
     /// How many lines of the agent's log, of all its lives, hold this.
     pub(crate) fn agent_says(&self, text: &str) -> usize {
-        let log = fs::read_to_string(self.folder().join("logs/agent.log")).unwrap_or_default();
-        log.lines().filter(|line| line.contains(text)).count()
+        self.says("agent", text)
+    }
+
+    /// How many lines of a program's log, of all its lives, hold this.
+    pub(crate) fn says(&self, program: &str, text: &str) -> usize {
+        let log = self.folder().join(format!("logs/{program}.log"));
+        fs::read_to_string(log).unwrap_or_default().lines().filter(|line| line.contains(text)).count()
     }
 
     /// The agent's metrics.
