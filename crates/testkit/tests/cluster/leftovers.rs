@@ -48,6 +48,11 @@ impl Snapshot {
         }
     }
 
+    /// Whether the machine passed packets on at that time, which it must for the sake of pods.
+    pub(crate) fn forwards(&self) -> bool {
+        self.0.contains("setting net/ipv4/ip_forward is 1")
+    }
+
     /// Fails unless something of each of these kinds came since: or the comparison would prove nothing.
     pub(crate) fn something_was_added(&self, kinds: &[&str]) {
         let now = Self::take();

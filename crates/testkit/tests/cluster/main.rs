@@ -86,7 +86,11 @@ fn a_real_pod_runs_on_the_real_node_and_nothing_of_it_stays() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(health_of_a_claim_survives(plane)).unwrap();
 
-    before.something_was_added(&["process", "mount", "control group", "link", "address", "file", "setting"]);
+    before.something_was_added(&["process", "mount", "control group", "link", "address", "file"]);
+    // A machine may have been set up to run pods before.
+    if !before.forwards() {
+        before.something_was_added(&["setting"]);
+    }
     cluster.stop().unwrap();
     before.nothing_was_added();
 }

@@ -155,7 +155,7 @@ fn a_driver_is_watched_and_judged() {
     let (serve, judge) = (mine(newcomer.block("-- driver")), mine(newcomer.block("-- conformance")));
     // Two terminals: in the second nobody types before the first says that it serves.
     let wait = format!("until [ -S {}/csi.sock ]; do sleep 0.1; done", path(&here));
-    let output = newcomer.types(&format!("{serve} &\n{wait}\n{judge}"), &[]);
+    let output = newcomer.types(&format!("{serve} &\n{wait}\n{judge}"), &[("TMPDIR", &path(&here))]);
     assert!(output.status.success(), "{}", text(&output));
     assert!(text(&output).contains("try.example.net"), "{}", text(&output));
 }
