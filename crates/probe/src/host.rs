@@ -43,6 +43,7 @@ pub use checks::CheckState;
 pub use expected::{Expected, Key, Mode, Target};
 pub use fullness::Thresholds;
 pub use memory::{Baseline, Disk, Errors, Full, Place};
+pub use witness::Witness;
 
 use memory::Memory;
 
@@ -116,6 +117,9 @@ pub struct Host {
     booted: u64,
     table: Mutex<Option<(Instant, Arc<Table>)>>,
     memories: Mutex<HashMap<Key, Arc<Mutex<Memory>>>>,
+    /// What speaks for what is wrong, of volumes with which something is. Apart from the memories, which are locked while
+    /// a volume is looked at.
+    witnesses: Mutex<HashMap<Key, Vec<String>>>,
 }
 
 impl Host {
@@ -134,6 +138,7 @@ impl Host {
             booted: evidence::booted(),
             table: Mutex::default(),
             memories: Mutex::default(),
+            witnesses: Mutex::default(),
             settings,
         }
     }
@@ -191,12 +196,18 @@ impl Host {
         *lock(&self.table) = None;
     }
 
-    /// What speaks for what was last found wrong with a volume, in a few lines; nothing if nothing is wrong. Nothing as
-    /// well while it is being looked at, should that last for long.
+    /// What speaks for what was last found wrong with a volume, in a few lines; nothing if nothing is wrong.
     pub fn evidence(&self, key: &Key) -> Vec<String> {
-        let memory = lock(&self.memories).get(key).cloned();
-        let Some(memory) = memory else { return Vec::new() };
-        memory.try_lock().map_or_else(|_| Vec::new(), |memory| memory.witness.lines.clone())
+        lock(&self.witnesses).get(key).cloned().unwrap_or_default()
+    }
+
+    fn note_witness(&self, expected: &Expected, witness: &Witness) {
+        let mut witnesses = lock(&self.witnesses);
+        if witness.lines.is_empty() {
+            witnesses.remove(&expected.key());
+        } else if witnesses.get(&expected.key()) != Some(&witness.lines) {
+            witnesses.insert(expected.key(), witness.lines.clone());
+        }
     }
 
     /// What must outlive a restart. A volume that is being looked at right now is left out.
@@ -212,8 +223,11 @@ impl Host {
 
     /// Goes on from what was remembered before a restart.
     pub fn recall(&self, baselines: impl IntoIterator<Item = (Key, Baseline)>) {
-        let mut memories = lock(&self.memories);
+        let (mut memories, mut witnesses) = (lock(&self.memories), lock(&self.witnesses));
         for (key, baseline) in baselines {
+            if !baseline.witness.lines.is_empty() {
+                witnesses.insert(key.clone(), baseline.witness.lines.clone());
+            }
             memories.insert(key, Arc::new(Mutex::new(Memory::from_baseline(baseline))));
         }
     }
@@ -221,6 +235,7 @@ impl Host {
     /// Forgets the volumes that are not on this host any more. One that comes back is seen for the first time.
     pub fn keep(&self, wanted: impl Fn(&Key) -> bool) {
         lock(&self.memories).retain(|key, _| wanted(key));
+        lock(&self.witnesses).retain(|key, _| wanted(key));
     }
 }
 

@@ -426,15 +426,22 @@ impl Ground {
     }
 }
 
+/// How many kinds of calls there are.
+const KINDS: usize = 17;
+
 pub(crate) fn arbitrary_sequences_of_calls() {
     let ground = Ground::new();
-    let run = cases(150).run(&vec(call(), 1..24), |calls| ground.play(calls));
-    run.unwrap_or_else(|failure| panic!("{failure}"));
-    // Otherwise the sequences prove less than they seem to.
-    let (accepted, refused) = &*ground.met.borrow();
-    for kind in ["Create", "Delete", "Attach", "Detach", "Get", "Health", "NodeHealth", "List", "ListHealth"]
-    {
-        assert!(accepted.contains(kind), "no call of {kind} was ever accepted: {accepted:?}");
+    let must = ["Create", "Delete", "Attach", "Detach", "Get", "Health", "NodeHealth", "List", "ListHealth"];
+    // Some answers are rare. Chance gets some more rounds, but not for ever.
+    for _ in 0..8 {
+        let run = cases(150).run(&vec(call(), 1..24), |calls| ground.play(calls));
+        run.unwrap_or_else(|failure| panic!("{failure}"));
+        let (accepted, refused) = &*ground.met.borrow();
+        if refused.len() == KINDS && must.iter().all(|kind| accepted.contains(*kind)) {
+            return;
+        }
     }
-    assert_eq!(refused.len(), 17, "every kind of call is refused at times: {refused:?}");
+    // Then the sequences prove less than they seem to.
+    let (accepted, refused) = &*ground.met.borrow();
+    panic!("every kind of call is refused at times: {refused:?}; these are accepted at times: {accepted:?}");
 }

@@ -61,7 +61,10 @@ impl Host {
         let told = self.with_the_kernels_words(under.as_ref(), shown, memory, now);
         let (name, stack) = under.as_ref().map_or(("", &[][..]), |under| (&under.name, &under.stack));
         let counted = counted.map(|counted| (name, counted));
-        memory.call_witness(&told, &Facts { mount: shown, stack, io, counted });
+        if !waits {
+            memory.call_witness(&told, &Facts { mount: shown, stack, io, counted });
+            self.note_witness(expected, &memory.baseline.witness);
+        }
 
         let sight = match blind {
             Some(why) if told.is_empty() => Sight::not_seen(WhyKind::NoAnswer, &why),

@@ -29,6 +29,8 @@ pub struct Baseline {
     pub answered: bool,
     /// What the kernel said when trouble began that still lasts.
     pub kernel_said: Option<String>,
+    /// What speaks for what is wrong.
+    pub witness: Witness,
 }
 
 /// By what a mount is known again.
@@ -96,8 +98,6 @@ pub(super) struct Memory {
     pub(super) progress: Option<(u64, Instant)>,
     /// What the kernel had said before there was trouble.
     pub(super) heard: Option<Heard>,
-    /// What speaks for what is wrong.
-    pub(super) witness: Witness,
 }
 
 impl Memory {

@@ -1,7 +1,7 @@
 //! What speaks for what was found: the facts behind it, as lines, as they were when the trouble began. They stay as they
 //! are until it is other trouble: a counter that goes on counting is no news.
 
-use volmedic_health::{Status, WellKnown};
+use serde::{Deserialize, Serialize};
 use volmedic_host::block::{Device, IoCounts};
 use volmedic_host::mounts::Mount;
 
@@ -23,22 +23,26 @@ pub(super) struct Facts<'a> {
     pub(super) counted: Option<(&'a str, Errors)>,
 }
 
-/// What was found last, and the lines that speak for it.
-#[derive(Debug, Default)]
-pub(super) struct Witness {
-    of: Vec<(Status, WellKnown)>,
-    kernel: bool,
-    pub(super) lines: Vec<String>,
+/// What was found last, and the lines that speak for it. A restart goes on with it: that the agent was away is no news
+/// of the volume.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Witness {
+    pub of: Vec<String>,
+    /// Whether the kernel's words are among the lines.
+    pub kernel: bool,
+    pub lines: Vec<String>,
 }
 
 impl Memory {
     /// Gathers anew when something else is wrong than before, or the kernel has said something at last.
     pub(super) fn call_witness(&mut self, told: &[Finding], facts: &Facts<'_>) {
-        let of: Vec<_> = told.iter().map(|found| (found.status, found.reason)).collect();
+        let of: Vec<_> = told.iter().map(|found| format!("{}/{}", found.status, found.reason)).collect();
         let kernel = self.baseline.kernel_said.is_some();
-        if of != self.witness.of || kernel != self.witness.kernel {
+        let before = &self.baseline.witness;
+        if of != before.of || kernel != before.kernel {
             let lines = if of.is_empty() { Vec::new() } else { self.lines(facts) };
-            self.witness = Witness { of, kernel, lines };
+            self.baseline.witness = Witness { of, kernel, lines };
         }
     }
 
@@ -93,6 +97,8 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use volmedic_health::WellKnown;
+
     use super::super::findings::Verdict;
     use super::*;
 
@@ -106,7 +112,7 @@ mod tests {
         let mut memory = Memory::default();
         memory.baseline.errors = Some(Errors::default());
         memory.call_witness(&[], &facts(0));
-        assert!(memory.witness.lines.is_empty(), "nothing is wrong");
+        assert!(memory.baseline.witness.lines.is_empty(), "nothing is wrong");
         let failed = Finding::degraded(WellKnown::RWIOError, "statfs: EIO");
         memory.record(Check::Answers, Verdict::Seen(vec![failed.clone()]));
         memory.call_witness(std::slice::from_ref(&failed), &facts(3));
@@ -115,15 +121,15 @@ mod tests {
             "counted on loop3: 3 damaged and 0 failed, 0 and 0 when it was well",
             "in flight: 2 requests that the device has not answered",
         ];
-        assert_eq!(memory.witness.lines, begun);
+        assert_eq!(memory.baseline.witness.lines, begun);
         memory.call_witness(std::slice::from_ref(&failed), &facts(99));
-        assert_eq!(memory.witness.lines, begun, "it goes on, which is no news");
+        assert_eq!(memory.baseline.witness.lines, begun, "it goes on, which is no news");
         memory.baseline.kernel_said = Some("loop3: odd".to_owned());
         memory.call_witness(std::slice::from_ref(&failed), &facts(99));
-        assert_eq!(memory.witness.lines[0], "the kernel said: loop3: odd");
+        assert_eq!(memory.baseline.witness.lines[0], "the kernel said: loop3: odd");
         memory.record(Check::Answers, Verdict::fine());
         memory.call_witness(&[], &facts(99));
-        assert!(memory.witness.lines.is_empty(), "it is over");
+        assert!(memory.baseline.witness.lines.is_empty(), "it is over");
     }
 
     #[test]
@@ -132,7 +138,7 @@ mod tests {
         let long = Finding::degraded(WellKnown::RWIOError, "ü".repeat(2_000));
         memory.record(Check::Answers, Verdict::Seen(vec![long.clone(); 50]));
         memory.call_witness(&[long], &facts(0));
-        assert_eq!(memory.witness.lines.len(), MOST);
-        assert!(memory.witness.lines.iter().all(|line| line.len() <= LONGEST));
+        assert_eq!(memory.baseline.witness.lines.len(), MOST);
+        assert!(memory.baseline.witness.lines.iter().all(|line| line.len() <= LONGEST));
     }
 }

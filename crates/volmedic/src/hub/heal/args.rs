@@ -86,7 +86,7 @@ pub(crate) struct HealArgs {
     /// This hub's token for relays, of the audience volmedic-relay; read again for every call.
     #[arg(long, default_value = "/var/run/secrets/volmedic/relay-token", value_name = "FILE")]
     heal_relay_token_file: PathBuf,
-    /// The name in the relays' certificates. Default: volmedic-relay.<namespace of the relay>.svc.
+    /// The name in the relays' certificates. Default: volmedic-relay, the namespace of the relay, svc, joined by dots.
     #[arg(long, value_name = "NAME")]
     heal_relay_server_name: Option<String>,
     /// Relays are believed in these namespaces only. Default: the agents'.
