@@ -27,6 +27,7 @@ const NEEDS: &[Need] = &[
     Need { package: "containerd", crates: &["volmedic", "volmedic-testkit"], purpose: "to run test pods" },
     Need { package: "containernetworking-plugins", crates: &["volmedic", "volmedic-testkit"], purpose: "to give test pods a network" },
     Need { package: "e2fsprogs", crates: &["volmedic", "volmedic-driver", "volmedic-host"], purpose: "to make and check ext4 volumes" },
+    Need { package: "groff-base", crates: &["volmedic"], purpose: "to judge the manual pages" },
     Need { package: "iproute2", crates: &["volmedic", "volmedic-testkit"], purpose: "to look after the network of test pods" },
     Need { package: "mount", crates: &["volmedic", "volmedic-driver", "volmedic-host", "volmedic-testkit"], purpose: "to mount volumes" },
     Need { package: "prometheus", crates: &["volmedic"], purpose: "to try the alerts with promtool" },

@@ -22,6 +22,7 @@ const PROVIDES: &[(&str, Probe)] = &[
     ("containernetworking-plugins", Probe::AnyFile(&["/usr/lib/cni/ptp", "/opt/cni/bin/ptp"])),
     ("e2fsprogs", Probe::Programs(&["mkfs.ext4", "e2fsck"])),
     ("fuse3", Probe::Programs(&["fusermount3"])),
+    ("groff-base", Probe::Programs(&["groff"])),
     ("iproute2", Probe::Programs(&["ip"])),
     ("iptables", Probe::Programs(&["iptables"])),
     ("mount", Probe::Programs(&["mount", "umount", "losetup"])),
