@@ -27,6 +27,7 @@ mod size;
 mod status;
 mod terminal;
 mod watch;
+mod ways;
 
 use std::process::ExitCode;
 

@@ -8,9 +8,11 @@ use volmedic_api::{Kind, ObjectRef};
 use volmedic_csi::dialect::ControllerProbe;
 use volmedic_health::{Subject, Transition, Volume};
 use volmedic_inventory::Change;
-use volmedic_monitor::{Absent, Arrival, Board, ListEnd, Listed, Seen, Way, read};
+use volmedic_monitor::{Arrival, Board, ListEnd, Listed, Seen, Way, read};
 use volmedic_probe::{Answer, Passed};
 use volmedic_report::{Notice, ProbeResult, Probes, Reporter};
+
+use crate::ways;
 
 /// The handles under which inline volumes are kept: they have none of their own. The pod's namespace, name and uid
 /// follow, so that after a restart the handle alone says which pod to tell.
@@ -126,12 +128,7 @@ impl volmedic_monitor::Probe for Driver {
             volmedic_probe::Way::Gone(why) => return Way::Blind(why),
         };
         self.tell(choice.sentence, choice.probe == ControllerProbe::None);
-        match choice.probe {
-            ControllerProbe::ListHealth => Way::List { absent: Absent::Unlisted, looks: choice.confirms },
-            ControllerProbe::ListVolumes => Way::List { absent: Absent::Missing, looks: choice.confirms },
-            ControllerProbe::GetHealth | ControllerProbe::GetVolume => Way::Look,
-            ControllerProbe::None => Way::Nothing,
-        }
+        ways::of_controller(&choice)
     }
 
     async fn changed(&self) {

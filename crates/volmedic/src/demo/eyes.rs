@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use volmedic_api::ObjectRef;
-use volmedic_csi::dialect::ControllerProbe;
 use volmedic_driver::fault::Kind;
 use volmedic_health::{Sight, Why, WhyKind};
-use volmedic_monitor::{Absent, Arrival, Inventory, ListEnd, Listed, Probe, Seen, Way};
+use volmedic_monitor::{Arrival, Inventory, ListEnd, Listed, Probe, Seen, Way};
 use volmedic_probe::host::{Expected, Host, Mode, Target};
 use volmedic_probe::node::{Node, Published};
 use volmedic_probe::{Answer, Passed};
 
 use super::driver::NAME;
 use super::volumes::{Volume, Volumes};
+use crate::ways;
 
 /// How often one look of the host may want to see something again before it is told.
 const AGAIN: usize = 20;
@@ -71,15 +71,9 @@ pub(super) struct ControllerEyes {
 
 impl Probe for ControllerEyes {
     fn way(&self) -> Way {
-        let choice = match self.probe.way() {
-            volmedic_probe::Way::Asked(choice) => choice,
-            volmedic_probe::Way::Gone(why) => return Way::Blind(why),
-        };
-        match choice.probe {
-            ControllerProbe::ListHealth => Way::List { absent: Absent::Unlisted, looks: choice.confirms },
-            ControllerProbe::ListVolumes => Way::List { absent: Absent::Missing, looks: choice.confirms },
-            ControllerProbe::GetHealth | ControllerProbe::GetVolume => Way::Look,
-            ControllerProbe::None => Way::Nothing,
+        match self.probe.way() {
+            volmedic_probe::Way::Asked(choice) => ways::of_controller(&choice),
+            volmedic_probe::Way::Gone(why) => Way::Blind(why),
         }
     }
 

@@ -11,6 +11,7 @@ use volmedic_monitor::{Absent, ListEnd, Listed, Probe, Seen, Way};
 use volmedic_probe::{Answer, Passed};
 
 use super::roll::Roll;
+use crate::ways;
 
 #[derive(Debug)]
 pub(super) struct Eyes {
@@ -84,15 +85,9 @@ impl Eyes {
 
 impl Probe for Eyes {
     fn way(&self) -> Way {
-        let choice = match self.probe.way() {
-            volmedic_probe::Way::Asked(choice) => choice,
-            volmedic_probe::Way::Gone(why) => return Way::Blind(why),
-        };
-        match choice.probe {
-            ControllerProbe::ListHealth => Way::List { absent: Absent::Unlisted, looks: choice.confirms },
-            ControllerProbe::ListVolumes => Way::List { absent: Absent::Missing, looks: choice.confirms },
-            ControllerProbe::GetHealth | ControllerProbe::GetVolume => Way::Look,
-            ControllerProbe::None => Way::Nothing,
+        match self.probe.way() {
+            volmedic_probe::Way::Asked(choice) => ways::of_controller(&choice),
+            volmedic_probe::Way::Gone(why) => Way::Blind(why),
         }
     }
 
