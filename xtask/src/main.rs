@@ -1,64 +1,42 @@
-//! The project's task runner: `cargo xtask help` shows what it can do.
+//! The project's task runner: `cargo xtask help` lists the tasks.
 
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use workspace::Workspace;
+use anyhow::Context;
+use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use xtask::workspace::{self, Workspace};
+use xtask::{TOOLS, say};
 
-mod bench;
-mod chart;
-mod cluster;
-mod codegen;
-mod dist;
-mod gallery;
-mod lex;
-mod metrics;
-mod say;
-mod sources;
 mod test;
-mod tidy;
-#[cfg(test)]
-mod tree;
-mod workspace;
 
-#[derive(Parser)]
-#[command(
-    bin_name = "cargo xtask",
-    about = "Builds, tests and checks Volmedic",
-    after_help = "Exit codes: 0 all is well, 1 a check or a command failed (the last line says which), \
-                  2 the command line is wrong."
-)]
-struct Cli {
-    #[command(subcommand)]
-    task: Task,
-}
+const ARGUMENTS: &str = "arguments";
 
-#[derive(Subcommand)]
-enum Task {
-    /// Run everything that must pass before a change goes in, or the same for some parts only
-    Test(test::Args),
-    /// Check the architecture and the house rules: crate graph, orphan files, documented reasons and metrics
-    Tidy,
-    /// Write every generated file
-    Codegen {
-        /// Write nothing; fail when a file is not what would be written
-        #[arg(long)]
-        check: bool,
-    },
-    /// Write the manifests that are made from the Helm chart
-    Chart(chart::Args),
-    /// Run a real one-node Kubernetes on this machine
-    Cluster(cluster::Args),
-    /// Build what is shipped: a static program, an image, the chart, a bill of materials, checksums
-    Dist(dist::Args),
-    /// Measure a role as a process, against what it is meant to keep
-    Bench(bench::Args),
-    /// Hurt real volumes in every way there is, and show what the agent tells about it
-    Gallery(gallery::Args),
+fn command_line() -> Command {
+    let runner = Command::new("xtask")
+        .bin_name("cargo xtask")
+        .about("Builds, tests and checks Volmedic")
+        .after_help(
+            "Exit codes: 0 success, 1 a check or a command failed (the last line says which), 2 the command line is wrong.",
+        )
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(test::Args::augment_args(Command::new("test")));
+    TOOLS.iter().fold(runner, |runner, (name, about)| {
+        let arguments = clap::Arg::new(ARGUMENTS)
+            .num_args(0..)
+            .trailing_var_arg(true)
+            .allow_hyphen_values(true)
+            .value_parser(clap::value_parser!(OsString))
+            .action(ArgAction::Append);
+        // Its own `--help` belongs to the tool.
+        runner.subcommand(Command::new(*name).about(*about).disable_help_flag(true).arg(arguments))
+    })
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().task) {
+    match run(&command_line().get_matches()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say::error(format_args!("error: {error:#}"));
@@ -67,41 +45,47 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(task: Task) -> anyhow::Result<()> {
-    match task {
-        Task::Test(args) => test::run(&Workspace::here()?, &args),
-        Task::Tidy => tidy::run(&Workspace::here()?),
-        Task::Codegen { check } => codegen::run(&Workspace::here()?, check),
-        Task::Chart(args) => chart::run(&Workspace::here()?, &args),
-        Task::Cluster(args) => cluster::run(args),
-        Task::Dist(args) => dist::run(&Workspace::here()?, &args),
-        Task::Bench(args) => bench::run(&Workspace::here()?, &args),
-        Task::Gallery(args) => gallery::run(&Workspace::here()?, &args),
+fn run(matches: &ArgMatches) -> anyhow::Result<()> {
+    match matches.subcommand() {
+        Some(("test", matches)) => test::run(&Workspace::here()?, &test::Args::from_arg_matches(matches)?),
+        Some((tool, matches)) => {
+            let arguments = matches.get_many::<OsString>(ARGUMENTS).into_iter().flatten();
+            // Takes this program's place, so that the exit code and the terminal are the tool's own.
+            let error = workspace::tool(tool).args(arguments).exec();
+            Err(error).context("cargo did not start; is it installed?")
+        }
+        None => unreachable!("clap demands a task"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_consistent_and_says_its_exit_codes() {
-        Cli::command().debug_assert();
-        let help = Cli::command().render_help().to_string();
+    fn the_command_line_is_consistent_and_documents_its_exit_codes() {
+        command_line().debug_assert();
+        let help = command_line().render_help().to_string();
         assert!(
-            help.contains("Exit codes: 0 all is well, 1 ") && help.contains("2 the command line is wrong"),
+            help.contains("Exit codes: 0 success, 1 ") && help.contains("2 the command line is wrong"),
             "{help}"
         );
     }
 
     #[test]
     fn unknown_commands_and_flags_are_refused_with_two() {
-        for arguments in
-            [&["xtask", "tset"][..], &["xtask", "tidy", "--hard"], &["xtask"], &["xtask", "test", "--x"]]
-        {
-            let error = Cli::try_parse_from(arguments).err().unwrap();
+        for arguments in [&["xtask", "tset"][..], &["xtask"], &["xtask", "test", "--x"]] {
+            let error = command_line().try_get_matches_from(arguments).err().unwrap();
             assert_eq!(error.exit_code(), 2, "{arguments:?}");
         }
+    }
+
+    #[test]
+    fn a_tool_gets_its_arguments_untouched() {
+        let line = ["xtask", "cluster", "kubectl", "get", "--help", "-A", "--", "x"];
+        let matches = command_line().try_get_matches_from(line).unwrap();
+        let (tool, matches) = matches.subcommand().unwrap();
+        let arguments: Vec<_> = matches.get_many::<OsString>(ARGUMENTS).unwrap().collect();
+        assert_eq!((tool, arguments.len()), ("cluster", 6), "{arguments:?}");
     }
 }

@@ -1,37 +1,50 @@
 //! `cargo xtask test`: what must pass before a change goes in, step by step, the quick steps first.
 
 use std::fmt::{self, Write};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::say;
-use crate::workspace::{Package, Workspace};
-use plan::{Step, Work};
+use plan::{CommandLine, Scope, Step, Work};
+use xtask::child::Running;
+use xtask::say;
+use xtask::workspace::{self, Workspace};
 
-pub(crate) mod child;
+mod burners;
 mod machine;
+mod output;
 mod plan;
 mod programs;
+mod stress;
 
-/// The arguments of `cargo xtask test`.
+/// Run everything that must pass before a change goes in, or the same for some parts only
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit codes: 0 every step passed, 1 a step failed, 2 the command line is wrong.")]
+#[command(
+    after_help = "CI runs it without arguments. For daily work use --quick, or name the crates that you changed.\n\n\
+                  Exit codes: 0 every step passed, 1 a step failed, 2 the command line is wrong."
+)]
 pub(crate) struct Args {
-    /// Parts to test, by the name of their crate (`health` or `volmedic-health`); all when none is given
+    /// Parts to test: a crate (`health` or `volmedic-health`) or one of its test programs (`volmedic/hub`) [default: all]
     parts: Vec<String>,
-    /// Go on after a failed step, to see everything that is wrong
+    /// Leave out what starts Kubernetes or takes long: a few minutes once everything is compiled
+    #[arg(long)]
+    quick: bool,
+    /// Run the test programs N times with every core kept busy, and print how often each test failed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with_all = ["only", "keep_going"])]
+    stress: Option<u32>,
+    /// Continue after a failed step, to see everything that is wrong
     #[arg(long)]
     keep_going: bool,
-    /// Run one step only, by the name that the table at the end of a run shows
+    /// Run one step only, by its name in the table that ends a run
     #[arg(long, value_name = "STEP")]
     only: Option<String>,
-    /// Minutes that each step may take, instead of its own limit
+    /// Maximum time of each step in minutes, instead of its own limit
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=1440))]
     deadline: Option<u64>,
 }
 
-/// A part or step that was asked for and is not there: a mistake on the command line.
+/// A part or step that was asked for and does not exist: a mistake on the command line.
 #[derive(Debug)]
 pub(crate) struct Misused(String);
 
@@ -44,8 +57,11 @@ impl fmt::Display for Misused {
 impl std::error::Error for Misused {}
 
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    let parts = parts(workspace, &args.parts)?;
-    let mut steps = plan::steps(workspace, &parts);
+    let scope = Scope::of(workspace, &args.parts, args.quick).map_err(|error| Misused(error.to_string()))?;
+    if let Some(times) = args.stress {
+        return stress::run(workspace, &scope, times);
+    }
+    let mut steps = plan::steps(workspace, &scope);
     if let Some(wanted) = &args.only {
         let known: Vec<&str> = steps.iter().map(|step| step.name).collect();
         if !known.contains(&wanted.as_str()) {
@@ -59,7 +75,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
             step.deadline = Duration::from_mins(minutes);
         }
     }
-    let done = walk(&steps, args.keep_going, |step| perform(workspace, step));
+    let done = walk(workspace, &steps, args.keep_going);
     say::line(format_args!("\n{}", table(&done)));
     let failed: Vec<&Done> =
         done.iter().filter(|done| matches!(done.outcome, Outcome::Failed { .. })).collect();
@@ -75,23 +91,14 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     }
 }
 
-/// The packages that were asked for, each once, or none for the whole workspace.
-fn parts<'a>(workspace: &'a Workspace, names: &[String]) -> Result<Vec<&'a Package>> {
-    let mut parts: Vec<&Package> = Vec::new();
-    for name in names {
-        let part = workspace.find(name).map_err(|error| Misused(error.to_string()))?;
-        if !parts.iter().any(|known| known.name == part.name) {
-            parts.push(part);
-        }
-    }
-    Ok(parts)
-}
-
-fn perform(workspace: &Workspace, step: &Step) -> Result<(), String> {
-    match &step.work {
-        Work::Here(work) => work(workspace).map_err(|error| format!("{error:#}")),
-        Work::Child(command) => child::run(command, &workspace.root, step.deadline),
-    }
+fn prepare(line: &CommandLine, workspace: &Workspace) -> Command {
+    let mut command = workspace::cargo();
+    command
+        .args(&line.arguments)
+        .envs(line.variables.iter().copied())
+        .current_dir(&workspace.root)
+        .stdin(Stdio::null());
+    command
 }
 
 /// What became of a step.
@@ -106,9 +113,16 @@ enum Outcome {
     NotRun,
 }
 
-/// Goes through the steps and says where it is. After a failure the rest is not run unless asked for.
-fn walk(steps: &[Step], keep_going: bool, perform: impl Fn(&Step) -> Result<(), String>) -> Vec<Done<'_>> {
+/// A step that is performed beside others, since it mostly fetches and compiles something of its own.
+struct Ahead {
+    name: &'static str,
+    running: Running,
+}
+
+/// Performs the steps and shows progress. After a failure the rest is not run unless asked for.
+fn walk<'a>(workspace: &Workspace, steps: &'a [Step], keep_going: bool) -> Vec<Done<'a>> {
     let mut done: Vec<Done<'_>> = Vec::new();
+    let mut ahead: Option<Ahead> = None;
     let count = steps.len();
     let mut stopped = false;
     for (index, step) in steps.iter().enumerate() {
@@ -119,7 +133,13 @@ fn walk(steps: &[Step], keep_going: bool, perform: impl Fn(&Step) -> Result<(), 
         let place = format!("[{}/{count}] {}", index + 1, step.name);
         say::line(format_args!("{place}: {}", step.about));
         let start = Instant::now();
-        let result = perform(step);
+        let result = match (&step.work, ahead.take_if(|ahead| ahead.name == step.name)) {
+            (_, Some(ahead)) => ahead.running.wait(step.deadline),
+            (Work::Here(work), None) => work(workspace).map_err(|error| format!("{error:#}")),
+            (Work::Child(line), None) => {
+                Running::start(prepare(line, workspace)).and_then(|running| running.wait(step.deadline))
+            }
+        };
         let took = start.elapsed();
         let outcome = match result {
             Ok(()) => {
@@ -133,8 +153,23 @@ fn walk(steps: &[Step], keep_going: bool, perform: impl Fn(&Step) -> Result<(), 
             }
         };
         done.push(Done { step, outcome });
+        if !stopped && let Some(next) = steps[index + 1..].iter().find(|step| step.starts_after == index + 1)
+        {
+            ahead = start_ahead(next, workspace);
+        }
+    }
+    if let Some(ahead) = ahead {
+        ahead.running.stop();
     }
     done
+}
+
+/// Where it cannot be started now, it is started when its turn comes, and the error is shown there.
+fn start_ahead(step: &Step, workspace: &Workspace) -> Option<Ahead> {
+    let Work::Child(line) = &step.work else { return None };
+    let running = Running::start(prepare(line, workspace)).ok()?;
+    say::line(format_args!("(beside the next steps) {}: {}", step.name, step.about));
+    Some(Ahead { name: step.name, running })
 }
 
 fn table(done: &[Done<'_>]) -> String {
@@ -157,20 +192,21 @@ mod tests {
     use super::*;
 
     fn step(name: &'static str) -> Step {
+        let work = move |_: &Workspace| if name == "clippy" { bail!("no") } else { Ok(()) };
         Step {
             name,
             about: String::new(),
-            work: Work::Here(Box::new(|_| Ok(()))),
+            work: Work::Here(Box::new(work)),
             rerun: format!("do {name}"),
-            deadline: Duration::from_secs(1),
+            deadline: Duration::from_mins(2),
+            starts_after: 0,
         }
     }
 
-    /// The table with times left out, for steps of which `bad` fails.
+    /// The table with times left out, for steps of which `clippy` fails.
     fn check(keep_going: bool, expected: &[&str]) {
         let steps = ["format", "clippy", "tests"].map(step);
-        let done =
-            walk(&steps, keep_going, |step| if step.name == "clippy" { Err("no".into()) } else { Ok(()) });
+        let done = walk(&Workspace::here().unwrap(), &steps, keep_going);
         let lines: Vec<String> = table(&done)
             .lines()
             .skip(1)
@@ -190,13 +226,16 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_found_by_either_name_and_counted_once() {
-        let workspace = Workspace::here().unwrap();
-        let names = ["health", "volmedic-health", "xtask"].map(String::from);
-        let found: Vec<&str> =
-            parts(&workspace, &names).unwrap().iter().map(|part| part.name.as_str()).collect();
-        assert_eq!(found, ["volmedic-health", "xtask"]);
-        let error = parts(&workspace, &["helth".into()]).unwrap_err();
-        assert!(error.is::<Misused>() && error.to_string().contains("there is no part `helth`"), "{error}");
+    fn a_step_that_starts_ahead_is_waited_for_in_its_turn_and_stopped_when_its_turn_never_comes() {
+        let mut later = step("later");
+        later.work = Work::Child(CommandLine::cargo(&["--version"]));
+        later.starts_after = 1;
+        let steps = [step("format"), step("build"), later];
+        let done = walk(&Workspace::here().unwrap(), &steps, false);
+        assert!(done.iter().all(|done| matches!(done.outcome, Outcome::Passed(_))), "{}", table(&done));
+        let [format, _, later] = steps;
+        let done = [format, step("clippy"), later];
+        let done = walk(&Workspace::here().unwrap(), &done, false);
+        assert!(matches!(done[2].outcome, Outcome::NotRun), "{}", table(&done));
     }
 }

@@ -8,47 +8,51 @@ use serde::Deserialize;
 
 /// All packages of one workspace.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Workspace {
+pub struct Workspace {
     #[serde(rename = "workspace_root")]
-    pub(crate) root: PathBuf,
+    pub root: PathBuf,
     #[serde(rename = "target_directory")]
-    pub(crate) target: PathBuf,
-    pub(crate) packages: Vec<Package>,
+    pub target: PathBuf,
+    pub packages: Vec<Package>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Package {
-    pub(crate) name: String,
+pub struct Package {
+    pub name: String,
     #[serde(rename = "manifest_path")]
-    pub(crate) manifest: PathBuf,
-    pub(crate) dependencies: Vec<Dependency>,
-    pub(crate) targets: Vec<Target>,
+    pub manifest: PathBuf,
+    pub dependencies: Vec<Dependency>,
+    pub targets: Vec<Target>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Dependency {
-    pub(crate) name: String,
+pub struct Dependency {
+    pub name: String,
     /// `dev`, `build`, or nothing for an ordinary one.
-    pub(crate) kind: Option<String>,
+    pub kind: Option<String>,
 }
 
 impl Dependency {
-    pub(crate) fn for_tests_only(&self) -> bool {
+    pub fn for_tests_only(&self) -> bool {
         self.kind.as_deref() == Some("dev")
     }
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Target {
+pub struct Target {
+    pub name: String,
+    /// `lib`, `bin`, `test` and the like.
+    #[serde(default)]
+    pub kind: Vec<String>,
     /// The root file of a library, program, test, benchmark, example or build script.
     #[serde(rename = "src_path")]
-    pub(crate) root: PathBuf,
+    pub root: PathBuf,
 }
 
 impl Workspace {
     /// The workspace that this program was started in.
-    pub(crate) fn here() -> Result<Self> {
-        // Cargo tells where xtask is; a bare start of the program asks about the current folder.
+    pub fn here() -> Result<Self> {
+        // Cargo says where xtask is; a bare start of the program asks about the current folder.
         let folder = match std::env::var_os("CARGO_MANIFEST_DIR") {
             Some(folder) => PathBuf::from(folder),
             None => std::env::current_dir()
@@ -58,7 +62,7 @@ impl Workspace {
     }
 
     /// The workspace around `folder`.
-    pub(crate) fn of(folder: &Path) -> Result<Self> {
+    pub fn of(folder: &Path) -> Result<Self> {
         let output = cargo()
             .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
             .current_dir(folder)
@@ -70,7 +74,7 @@ impl Workspace {
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             bail!(
-                "`cargo metadata` in {} failed; mend the manifests first: {}",
+                "`cargo metadata` in {} failed; correct the manifests first: {}",
                 folder.display(),
                 said.trim()
             );
@@ -80,16 +84,16 @@ impl Workspace {
     }
 
     /// A path as seen from the workspace's root, for messages.
-    pub(crate) fn relative<'a>(&self, path: &'a Path) -> &'a Path {
+    pub fn relative<'a>(&self, path: &'a Path) -> &'a Path {
         path.strip_prefix(&self.root).unwrap_or(path)
     }
 
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.packages.iter().any(|package| package.name == name)
     }
 
     /// Finds a package by its full name or by the name of its room (`health` for `volmedic-health`).
-    pub(crate) fn find(&self, name: &str) -> Result<&Package> {
+    pub fn find(&self, name: &str) -> Result<&Package> {
         self.packages.iter().find(|package| package.name == name || package.room() == name).ok_or_else(|| {
             let known: Vec<&str> = self.packages.iter().map(Package::room).collect();
             anyhow!("there is no part `{name}` in this workspace; the parts are: {}", known.join(", "))
@@ -98,16 +102,22 @@ impl Workspace {
 }
 
 impl Package {
-    pub(crate) fn has_library(&self) -> bool {
+    pub fn has_library(&self) -> bool {
         self.targets.iter().any(|target| target.root.ends_with("src/lib.rs"))
     }
 
+    /// The names of its test programs besides the unit tests.
+    pub fn test_programs(&self) -> impl Iterator<Item = &str> {
+        let tests = self.targets.iter().filter(|target| target.kind.iter().any(|kind| kind == "test"));
+        tests.map(|target| target.name.as_str())
+    }
+
     /// The short name: `health` for `volmedic-health`.
-    pub(crate) fn room(&self) -> &str {
+    pub fn room(&self) -> &str {
         self.name.strip_prefix("volmedic-").unwrap_or(&self.name)
     }
 
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         self.manifest.parent().unwrap_or(Path::new("."))
     }
 }
@@ -116,7 +126,7 @@ impl Package {
 ///
 /// Some build scripts (ring's) run again when one of these variables changes, so a build from here and a build by
 /// hand would rebuild each other's work for ever.
-pub(crate) fn cargo() -> Command {
+pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(is_mark_of_cargo_run) {
@@ -124,6 +134,18 @@ pub(crate) fn cargo() -> Command {
         }
     }
     command
+}
+
+/// One of [`TOOLS`](crate::TOOLS), compiled first if need be; cargo shows how far it is.
+pub fn tool(name: &str) -> Command {
+    let mut command = cargo();
+    command.args(tool_arguments(name));
+    command
+}
+
+/// What cargo is given for that.
+pub fn tool_arguments(name: &str) -> [&str; 4] {
+    ["run", "--package=xtask-tools", "--", name]
 }
 
 fn is_mark_of_cargo_run(name: &str) -> bool {
@@ -155,7 +177,7 @@ mod tests {
     fn a_folder_without_a_manifest_is_a_sentence() {
         let folder = tempfile::tempdir().unwrap();
         let error = Workspace::of(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("mend the manifests first") && error.contains("Cargo.toml"), "{error}");
+        assert!(error.contains("correct the manifests first") && error.contains("Cargo.toml"), "{error}");
     }
 
     #[test]

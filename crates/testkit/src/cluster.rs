@@ -23,8 +23,7 @@ mod image;
 mod named;
 mod node;
 
-pub use named::{Name, Status, Up, down, kubectl, log, status, up};
-pub use node::PACKAGES;
+pub use named::{Name, Status, Up, down, kubeconfig, kubectl, kubelet_folder, load, log, status, up};
 
 /// Both are ready within a second or two.
 const MANAGER_LIMIT: Duration = Duration::from_mins(3);
@@ -66,6 +65,11 @@ impl Options {
     pub fn control_plane_only(mut self) -> Self {
         self.node = false;
         self
+    }
+
+    /// Whether a node is started.
+    pub fn has_node(&self) -> bool {
+        self.node
     }
 
     /// One more argument of the API server.

@@ -309,8 +309,9 @@ mod tests {
             picks.push(ports[2]);
             open(&crew, &home, &program, &options, ports)
         });
-        assert_eq!(picks.len(), 2, "{picks:?}");
-        assert_eq!(port.unwrap(), picks[1]);
+        // Once, unless somebody took one of the others, too.
+        assert!(picks.len() > 1, "{picks:?}");
+        assert_eq!(Some(&port.unwrap()), picks.last());
         crew.kill_all().unwrap();
         home.clear().unwrap();
     }

@@ -22,16 +22,6 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// The namespace that the plain manifests are for.
 const NAMESPACE: &str = "volmedic";
 const HEADER: &str = "# Made by `cargo xtask chart` from deploy/chart. Edits here are overwritten.\n";
-/// Agents mount the host's file system.
-const NAMESPACE_OBJECT: &str = "\
----
-apiVersion: v1
-kind: Namespace
-metadata:
-  name: volmedic
-  labels:
-    pod-security.kubernetes.io/enforce: privileged
-";
 
 /// The path of `helm`. Built first if need be, which takes minutes.
 pub fn program() -> Result<PathBuf> {
@@ -55,11 +45,17 @@ impl Chart {
         Ok(Self { helm: program()?, folder })
     }
 
-    /// `helm lint --strict`; the error is what it said.
+    /// `helm lint --strict`; the error is what it said. A notice, such as one about a symbolic link, is an error too.
     pub fn lint(&self) -> Result<()> {
         let mut command = self.command("lint");
         command.arg("--strict").arg(&self.folder);
-        process::run(command, LIMIT)?.or_fail("`helm lint`").map(drop)
+        let said = process::run(command, LIMIT)?;
+        let notices = said.stderr.trim().to_owned();
+        said.or_fail("`helm lint`")?;
+        if !notices.is_empty() {
+            bail!("`helm lint` has a notice: {notices}");
+        }
+        Ok(())
     }
 
     /// What `helm template` makes with these values on top of the chart's own, as YAML documents.
@@ -89,8 +85,11 @@ impl Chart {
     /// Every file that is made from the chart: its path from the checkout's root, and what it holds.
     pub fn manifests(&self) -> Result<Vec<(String, String)>> {
         let all = plain(&self.render(NAMESPACE, &json!({}))?);
-        let mut made =
-            vec![("deploy/manifests/volmedic.yaml".to_owned(), format!("{HEADER}{NAMESPACE_OBJECT}{all}"))];
+        let namespace = self.folder.with_file_name("namespace.yaml");
+        let namespace =
+            fs::read_to_string(&namespace).with_context(|| format!("cannot read {}", namespace.display()))?;
+        let all = format!("{HEADER}---\n{namespace}{all}");
+        let mut made = vec![("deploy/manifests/volmedic.yaml".to_owned(), all)];
         for driver in self.drivers()? {
             let whole = self.render(NAMESPACE, &json!({"controllers": [{"driver": driver}]}))?;
             let of_driver = plain(&whole)
@@ -101,15 +100,6 @@ impl Chart {
             made.push((format!("deploy/sidecars/{driver}.yaml"), text));
         }
         Ok(made)
-    }
-
-    /// Puts the chart into one file in `folder`, for this version, and says where it is.
-    pub fn package(&self, version: &str, folder: &Path) -> Result<PathBuf> {
-        let mut command = self.command("package");
-        command.arg(&self.folder).arg("--destination").arg(folder);
-        command.args(["--version", version, "--app-version", version]);
-        process::run(command, LIMIT)?.or_fail("`helm package`")?;
-        Ok(folder.join(format!("volmedic-{version}.tgz")))
     }
 
     /// The drivers that the chart knows, by the names in its table.

@@ -101,16 +101,16 @@ impl Image {
         });
         let manifest = manifest.to_string().into_bytes();
         let mut of_index = described("application/vnd.oci.image.manifest.v1+json", &manifest);
-        let tag = self.name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
+        let name = full_name(&self.name);
+        let tag = name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
         of_index["annotations"] =
-            json!({"io.containerd.image.name": self.name, "org.opencontainers.image.ref.name": tag});
+            json!({"io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag});
         let index = json!({
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.index.v1+json",
             "manifests": [of_index],
         });
-        let for_docker =
-            json!([{"Config": blob(&config), "RepoTags": [self.name], "Layers": [blob(&layer)]}]);
+        let for_docker = json!([{"Config": blob(&config), "RepoTags": [name], "Layers": [blob(&layer)]}]);
 
         let mut tar = tar::Builder::new(Vec::new());
         // First, because readers decide by it what kind of archive this is.
@@ -141,6 +141,16 @@ impl Image {
             }
         }
         Ok(tar.into_inner()?)
+    }
+}
+
+/// The name under which the kubelet asks for an image: with the registry that every runtime adds when none is given.
+/// containerd stores an imported image under exactly the name in the archive.
+pub fn full_name(name: &str) -> String {
+    match name.split_once('/') {
+        None => format!("docker.io/library/{name}"),
+        Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => name.to_owned(),
+        Some(_) => format!("docker.io/{name}"),
     }
 }
 
@@ -251,6 +261,19 @@ mod tests {
         assert_eq!(shared_library("\tlibm.so.6 => /lib/libm.so.6 (0x0)"), Some("/lib/libm.so.6"));
         assert_eq!(shared_library("\tlinux-vdso.so.1 (0x0)"), None);
         assert_eq!(shared_library("\tstatically linked"), None);
+    }
+
+    #[test]
+    fn a_name_without_a_registry_gets_the_one_that_every_runtime_adds() {
+        for (name, full) in [
+            ("volmedic:0.1.0", "docker.io/library/volmedic:0.1.0"),
+            ("acme/volmedic:0.1.0", "docker.io/acme/volmedic:0.1.0"),
+            ("registry.example.com/volmedic:1", "registry.example.com/volmedic:1"),
+            ("registry:5000/volmedic:1", "registry:5000/volmedic:1"),
+            ("localhost/volmedic:1", "localhost/volmedic:1"),
+        ] {
+            assert_eq!(full_name(name), full);
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::cache;
 
@@ -17,6 +17,9 @@ mod module;
 const SPACE: u64 = 6 << 30;
 /// A first build takes seven minutes on two cores; whoever waits for one waits at most this long.
 const PATIENCE: Duration = Duration::from_hours(2);
+
+/// Set by `cargo xtask test --quick`.
+const NO_CLUSTER: &str = "VOLMEDIC_NO_CLUSTER";
 
 /// A release of Kubernetes, such as `v1.37.1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +59,9 @@ impl FromStr for Version {
 
 /// The path of the one program that is every part of a cluster. Built first if need be, which takes minutes.
 pub fn program(version: Version) -> Result<PathBuf> {
+    if std::env::var_os(NO_CLUSTER).is_some() {
+        bail!("this run starts no Kubernetes ({NO_CLUSTER} is set); run `cargo xtask test` without --quick");
+    }
     let folder = cache::folder()?.join("kubernetes");
     let entry = folder.join(format!("{version}-{}", module::fingerprint()));
     if let Some(program) = complete(&entry) {

@@ -10,9 +10,9 @@ pub mod image;
 pub mod kubernetes;
 #[cfg(feature = "client")]
 pub mod objects;
-pub mod packages;
 pub mod part;
 pub mod python;
+pub mod sanity;
 pub mod sidecars;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -34,6 +34,7 @@ pub use control_plane::ControlPlane;
 pub use part::Part;
 
 pub use digest::hex_digest;
+pub use volmedic_packages as packages;
 
 pub(crate) use digest::short_id;
 

@@ -3,15 +3,69 @@
 use std::fmt;
 use std::time::Duration;
 
-use anyhow::Result;
-use volmedic_testkit::kubernetes;
-
-use crate::workspace::{Dependency, Package, Workspace};
-use crate::{codegen, tidy};
+use anyhow::{Result, bail};
+use xtask::workspace::{Dependency, Package, Workspace, tool_arguments};
 
 use super::{machine, programs};
 
 const TESTKIT: &str = "volmedic-testkit";
+
+/// What is tested.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Scope {
+    /// Packages by their full names; none means all.
+    pub(super) packages: Vec<String>,
+    /// Test programs as `volmedic/hub`; none means all of the packages.
+    pub(super) programs: Vec<String>,
+    /// Without what starts Kubernetes or takes long.
+    pub(super) quick: bool,
+}
+
+impl Scope {
+    /// What these words on the command line mean, each once.
+    pub(super) fn of(workspace: &Workspace, words: &[String], quick: bool) -> Result<Self> {
+        let mut scope = Self { quick, ..Self::default() };
+        for word in words {
+            let (part, program) =
+                word.split_once('/').map_or((word.as_str(), None), |(part, rest)| (part, Some(rest)));
+            let package = workspace.find(part)?;
+            if let Some(program) = program {
+                let known: Vec<&str> = package.test_programs().collect();
+                if !known.contains(&program) {
+                    let known = known.join(", ");
+                    bail!("`{part}` has no test program `{program}`; its test programs are: {known}");
+                }
+                scope.programs.push(format!("{}/{program}", package.room()));
+            }
+            if !scope.packages.contains(&package.name) {
+                scope.packages.push(package.name.clone());
+            }
+        }
+        Ok(scope)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.packages.is_empty()
+    }
+
+    pub(super) fn has(&self, package: &str) -> bool {
+        self.is_whole() || self.packages.iter().any(|name| name == package)
+    }
+
+    /// As on the command line.
+    pub(super) fn words(&self) -> Vec<&str> {
+        let quick = self.quick.then_some("--quick");
+        let whole = self.packages.iter().filter(|name| {
+            let short = name.strip_prefix("volmedic-").unwrap_or(name);
+            !self.programs.iter().any(|program| program.split('/').next() == Some(short))
+        });
+        quick
+            .into_iter()
+            .chain(whole.map(String::as_str))
+            .chain(self.programs.iter().map(String::as_str))
+            .collect()
+    }
+}
 
 /// One step: what it is, how it is done, how to do it again alone, and how long it may take.
 pub(super) struct Step {
@@ -20,6 +74,8 @@ pub(super) struct Step {
     pub(super) work: Work,
     pub(super) rerun: String,
     pub(super) deadline: Duration,
+    /// Begins beside the others when this many steps are done, if it is not 0.
+    pub(super) starts_after: usize,
 }
 
 impl Step {
@@ -47,6 +103,12 @@ pub(super) struct CommandLine {
     pub(super) arguments: Vec<String>,
 }
 
+impl CommandLine {
+    pub(super) fn cargo(arguments: &[&str]) -> Self {
+        Self { variables: Vec::new(), arguments: arguments.iter().map(|word| (*word).to_owned()).collect() }
+    }
+}
+
 impl fmt::Display for CommandLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in &self.variables {
@@ -57,38 +119,43 @@ impl fmt::Display for CommandLine {
 }
 
 /// All steps for these parts, or for everything when there are none.
-pub(super) fn steps(workspace: &Workspace, parts: &[&Package]) -> Vec<Step> {
-    let whole = parts.is_empty();
-    let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
-    let mut steps = vec![machine::step(&names)];
-    steps.push(cargo("format", "the code looks as rustfmt writes it", "fmt", &names, &["--check"], 5));
-    if whole {
-        steps.push(here("tidy", "the architecture and the house rules", "cargo xtask tidy", tidy::run));
-        let check = |workspace: &Workspace| codegen::run(workspace, true);
-        steps.push(here("codegen", "generated files are up to date", "cargo xtask codegen --check", check));
+pub(super) fn steps(workspace: &Workspace, scope: &Scope) -> Vec<Step> {
+    let names: Vec<&str> = scope.packages.iter().map(String::as_str).collect();
+    let mut steps = vec![machine::step(scope)];
+    steps.push(cargo("format", "the code is formatted as rustfmt does it", "fmt", &names, &["--check"], 5));
+    if scope.is_whole() {
+        steps.push(tool("tidy", "the architecture and the house rules", &["tidy"], 30));
+        steps.push(tool("codegen", "generated files are up to date", &["codegen", "--check"], 60));
     }
     let flags = ["--all-targets", "--all-features", "--", "--deny=warnings"];
     steps.push(cargo("clippy", "lints, with warnings denied", "clippy", &names, &flags, 45));
-    let wanted = |package: &&Package| whole || names.contains(&package.name.as_str());
-    if workspace.packages.iter().filter(wanted).any(starts_clusters) {
-        let about = "the Kubernetes programs that tests start, built once";
-        let build = |_: &Workspace| kubernetes::program(kubernetes::Version::DEFAULT).map(drop);
-        steps.push(here("cluster", about, &only("cluster"), build));
-    }
     steps.push(cargo("build", "all test programs", "test", &names, &["--all-features", "--no-run"], 60));
-    let owned: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let clusters = |package: &Package| scope.has(&package.name) && starts_clusters(package);
+    if !scope.quick && workspace.packages.iter().any(clusters) {
+        let about = "Kubernetes, helm and the other Go programs that tests start, built once";
+        let mut build = tool("cluster", about, &["cluster", "build"], 120);
+        // Most of it is a build of its own. The first step made sure that Go is there.
+        build.starts_after = 1;
+        steps.push(build);
+    }
+    let owned = scope.clone();
     steps.push(Step {
         name: "tests",
         about: "all test programs, several at a time".into(),
-        rerun: [&[only("tests").as_str()], &names[..]].concat().join(" "),
+        rerun: [&[only("tests").as_str()], &scope.words()[..]].concat().join(" "),
         deadline: Duration::MAX,
+        starts_after: 0,
         work: Work::Here(Box::new(move |workspace| programs::run(workspace, &owned))),
     });
+    if scope.quick {
+        return steps;
+    }
     let flags = ["--all-features", "--no-fail-fast", "--doc"];
     // Cargo refuses to look for them in a package without a library.
+    let documented = |package: &&Package| names.contains(&package.name.as_str()) && package.has_library();
     let documented: Vec<&str> =
-        parts.iter().filter(|part| part.has_library()).map(|part| part.name.as_str()).collect();
-    if whole || !documented.is_empty() {
+        workspace.packages.iter().filter(documented).map(|package| package.name.as_str()).collect();
+    if scope.is_whole() || !documented.is_empty() {
         steps.push(cargo("examples", "the examples in the documentation", "test", &documented, &flags, 30));
     }
     let about = "the documentation builds without warnings";
@@ -108,13 +175,15 @@ pub(super) fn only(step: &str) -> String {
     format!("cargo xtask test --only {step}")
 }
 
-fn here(name: &'static str, about: &str, rerun: &str, work: fn(&Workspace) -> Result<()>) -> Step {
+/// A step that is a task of xtask-tools.
+fn tool(name: &'static str, about: &str, words: &[&str], minutes: u64) -> Step {
     Step {
         name,
         about: about.into(),
-        work: Work::Here(Box::new(work)),
-        rerun: rerun.into(),
-        deadline: Duration::MAX,
+        work: Work::Child(CommandLine::cargo(&[&tool_arguments(words[0]), &words[1..]].concat())),
+        rerun: format!("cargo xtask {}", words.join(" ")),
+        deadline: Duration::from_mins(minutes),
+        starts_after: 0,
     }
 }
 
@@ -136,32 +205,53 @@ fn cargo(
     arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
     let line = CommandLine { variables: Vec::new(), arguments };
     let rerun = line.to_string();
-    Step { name, about: about.into(), work: Work::Child(line), rerun, deadline: Duration::from_mins(minutes) }
+    let deadline = Duration::from_mins(minutes);
+    Step { name, about: about.into(), work: Work::Child(line), rerun, deadline, starts_after: 0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn scope(words: &[&str], quick: bool) -> Result<Scope> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        Scope::of(&Workspace::here()?, &words, quick)
+    }
+
     /// The names of the steps and how each is run alone.
-    fn shown(parts: &[&str]) -> Vec<String> {
-        let workspace = Workspace::here().unwrap();
-        let parts: Vec<&Package> = parts.iter().map(|part| workspace.find(part).unwrap()).collect();
-        steps(&workspace, &parts).iter().map(|step| format!("{}: {}", step.name, step.rerun)).collect()
+    fn shown(words: &[&str], quick: bool) -> Vec<String> {
+        let steps = steps(&Workspace::here().unwrap(), &scope(words, quick).unwrap());
+        steps.iter().map(|step| format!("{}: {}", step.name, step.rerun)).collect()
+    }
+
+    #[test]
+    fn parts_are_found_by_either_name_and_counted_once() {
+        let found = scope(&["health", "volmedic-health", "volmedic/hub", "volmedic/push"], false).unwrap();
+        assert_eq!(found.packages, ["volmedic-health", "volmedic"]);
+        assert_eq!(found.programs, ["volmedic/hub", "volmedic/push"]);
+        assert_eq!(found.words(), ["volmedic-health", "volmedic/hub", "volmedic/push"]);
+        let error = scope(&["helth"], false).unwrap_err().to_string();
+        assert!(error.starts_with("there is no part `helth`"), "{error}");
+        let error = scope(&["volmedic/hbu"], false).unwrap_err().to_string();
+        assert!(
+            error.starts_with("`volmedic` has no test program `hbu`; its test programs are: "),
+            "{error}"
+        );
+        assert!(error.contains("hub"), "{error}");
     }
 
     #[test]
     fn everything_goes_from_quick_to_slow() {
         assert_eq!(
-            shown(&[]),
+            shown(&[], false),
             [
                 "machine: cargo xtask test --only machine",
                 "format: cargo fmt --all --check",
                 "tidy: cargo xtask tidy",
                 "codegen: cargo xtask codegen --check",
                 "clippy: cargo clippy --workspace --all-targets --all-features -- --deny=warnings",
-                "cluster: cargo xtask test --only cluster",
                 "build: cargo test --workspace --all-features --no-run",
+                "cluster: cargo xtask cluster build",
                 "tests: cargo xtask test --only tests",
                 "examples: cargo test --workspace --all-features --no-fail-fast --doc",
                 "docs: RUSTDOCFLAGS='--deny=warnings' cargo doc --workspace --no-deps --all-features",
@@ -170,9 +260,17 @@ mod tests {
     }
 
     #[test]
+    fn a_quick_run_starts_no_cluster() {
+        let names: Vec<String> =
+            shown(&[], true).iter().map(|step| step.split(':').next().unwrap().to_owned()).collect();
+        assert_eq!(names, ["machine", "format", "tidy", "codegen", "clippy", "build", "tests"]);
+        assert_eq!(shown(&[], true)[6], "tests: cargo xtask test --only tests --quick");
+    }
+
+    #[test]
     fn a_part_leaves_the_rest_alone() {
         assert_eq!(
-            shown(&["health", "xtask"]),
+            shown(&["health", "xtask"], false),
             [
                 "machine: cargo xtask test --only machine volmedic-health xtask",
                 "format: cargo fmt --package=volmedic-health --package=xtask --check",
@@ -180,7 +278,7 @@ mod tests {
                  --deny=warnings",
                 "build: cargo test --package=volmedic-health --package=xtask --all-features --no-run",
                 "tests: cargo xtask test --only tests volmedic-health xtask",
-                "examples: cargo test --package=volmedic-health --all-features --no-fail-fast --doc",
+                "examples: cargo test --package=volmedic-health --package=xtask --all-features --no-fail-fast --doc",
                 "docs: RUSTDOCFLAGS='--deny=warnings' cargo doc --package=volmedic-health --package=xtask --no-deps \
                  --all-features",
             ]
@@ -189,14 +287,14 @@ mod tests {
 
     #[test]
     fn the_cluster_is_built_for_those_who_start_one() {
-        let builds = |part: &str| shown(&[part]).iter().any(|step| step.starts_with("cluster: "));
+        let builds = |part: &str| shown(&[part], false).iter().any(|step| step.starts_with("cluster: "));
         assert!(builds("testkit"));
         assert!(!builds("health") && !builds("xtask"));
     }
 
     #[test]
     fn every_child_has_a_deadline() {
-        for step in steps(&Workspace::here().unwrap(), &[]) {
+        for step in steps(&Workspace::here().unwrap(), &Scope::default()) {
             if let Work::Child(_) = step.work {
                 assert!(step.deadline <= Duration::from_hours(2), "{}", step.name);
             }

@@ -185,15 +185,49 @@ pub fn log(name: &Name, part: Part, lines: usize) -> Result<String> {
     Ok(process::tail(&log, lines))
 }
 
+/// The kubeconfig of the cluster `name`, with all rights.
+pub fn kubeconfig(name: &Name) -> Result<PathBuf> {
+    let (path, _) = find(name)?;
+    Ok(path.join("kubeconfig"))
+}
+
+/// The folder that on other machines is `/var/lib/kubelet`.
+pub fn kubelet_folder(name: &Name) -> Result<PathBuf> {
+    Ok(with_node(name)?.join("kubelet"))
+}
+
+/// Puts the image in the file `archive` on the node of the cluster `name`.
+pub fn load(name: &Name, archive: &Path) -> Result<()> {
+    let home = with_node(name)?;
+    if !archive.is_file() {
+        bail!("there is no file {}; `cargo xtask dist` makes the image of Volmedic", archive.display());
+    }
+    node::import_archive(&home, archive)
+}
+
 /// `kubectl` for the cluster `name`, to which arguments can be added.
 pub fn kubectl(name: &Name) -> Result<Command> {
-    let path = base()?.join(&name.0);
-    let record: Record = read_json(&Record::path(&path)).with_context(|| {
-        format!("there is no cluster {name}; start it with `cargo xtask cluster up --name {name}`")
-    })?;
+    let (path, record) = find(name)?;
     let mut command = Command::new(kubernetes::program(record.version.parse()?)?);
     command.arg("kubectl").arg("--kubeconfig").arg(path.join("kubeconfig"));
     Ok(command)
+}
+
+/// The folder and the record of a cluster that was started.
+fn find(name: &Name) -> Result<(PathBuf, Record)> {
+    let path = base()?.join(&name.0);
+    let record = read_json(&Record::path(&path)).with_context(|| {
+        format!("there is no cluster {name}; start it with `cargo xtask cluster up --name {name}`")
+    })?;
+    Ok((path, record))
+}
+
+fn with_node(name: &Name) -> Result<PathBuf> {
+    let (path, record) = find(name)?;
+    if !record.node {
+        bail!("the cluster {name} has no node: it was started with --control-plane-only");
+    }
+    Ok(path)
 }
 
 fn claim(path: &Path) -> Result<Home> {

@@ -20,10 +20,6 @@ use crate::part::Part;
 use crate::process;
 use crate::{NODE, cache, cgroups, packages, ports, remains};
 
-/// What a node needs from the system, by the names of Debian packages.
-pub const PACKAGES: [&str; 6] =
-    ["busybox-static", "containerd", "containernetworking-plugins", "iproute2", "mount", "runc"];
-
 const RUNTIME_LIMIT: Duration = Duration::from_mins(2);
 /// Ten seconds after the kubelet starts, on an idle machine.
 const READY_LIMIT: Duration = Duration::from_mins(4);
@@ -55,7 +51,7 @@ pub(super) fn require(folder: &Path) -> Result<()> {
              other; use another machine, or a control plane only"
         );
     }
-    packages::ensure(&PACKAGES)?;
+    packages::ensure(&packages::OF_A_NODE)?;
     Ok(())
 }
 
@@ -124,11 +120,11 @@ impl Node<'_> {
         })?;
         let archive = folder.join("image.tar");
         image::write(&archive)?;
-        import_archive(self.home, &archive)
+        import_archive(self.home.path(), &archive)
     }
 
     fn ctr(&self, arguments: &[&str]) -> Command {
-        ctr(self.home, arguments)
+        ctr(self.home.path(), arguments)
     }
 
     fn kubelet(&self, gates: &BTreeMap<String, bool>, settings: &Map<String, Value>) -> Result<()> {
@@ -223,19 +219,21 @@ pub(super) fn import(home: &Home, image: &Image) -> Result<()> {
     let archive = home.path().join("containerd/import.tar");
     let bytes = image.archive().with_context(|| format!("cannot put the image {} together", image.name))?;
     fs::write(&archive, bytes).with_context(|| format!("cannot write {}", archive.display()))?;
-    import_archive(home, &archive)?;
+    import_archive(home.path(), &archive)?;
     fs::remove_file(&archive).with_context(|| format!("cannot remove {}", archive.display()))
 }
 
-fn import_archive(home: &Home, archive: &Path) -> Result<()> {
+/// The same for an archive, and for the folder of any cluster whose containerd runs.
+pub(super) fn import_archive(home: &Path, archive: &Path) -> Result<()> {
     let import = ctr(home, &["--namespace", "k8s.io", "images", "import", &archive.display().to_string()]);
-    process::run(import, IMPORT_LIMIT)?.or_fail("importing an image")?;
+    let what = format!("importing the image {}", archive.display());
+    process::run(import, IMPORT_LIMIT)?.or_fail(&what)?;
     Ok(())
 }
 
-fn ctr(home: &Home, arguments: &[&str]) -> Command {
+fn ctr(home: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("ctr");
-    command.arg("--address").arg(socket(&home.path().join("containerd"))).args(arguments);
+    command.arg("--address").arg(socket(&home.join("containerd"))).args(arguments);
     command
 }
 

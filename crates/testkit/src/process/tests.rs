@@ -25,7 +25,7 @@ fn a_program_that_ignores_the_request_is_ended_all_the_same() {
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' TERM; echo ready; while :; do sleep 1; done"]);
     let mut process = Process::start(command, Lifetime::Tied, &log).unwrap();
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_mins(2);
     while tail(&log, 1) != "ready" {
         assert!(Instant::now() < end, "the shell never started");
         std::thread::sleep(PAUSE);
@@ -50,7 +50,7 @@ fn the_tail_is_the_last_lines_even_of_a_large_log() {
 fn a_tool_is_read_to_its_end_and_stopped_past_its_deadline() {
     let mut much = Command::new("sh");
     much.args(["-c", "seq 100000; echo end >&2"]);
-    let done = run(much, Duration::from_secs(20)).unwrap();
+    let done = run(much, Duration::from_mins(2)).unwrap();
     assert!(done.success && done.stdout.ends_with("100000\n"), "more than a pipe holds");
     assert_eq!(done.stderr, "end\n");
 
@@ -59,6 +59,6 @@ fn a_tool_is_read_to_its_end_and_stopped_past_its_deadline() {
 
     let mut failing = Command::new("sh");
     failing.args(["-c", "echo no such luck >&2; exit 3"]);
-    let error = run(failing, Duration::from_secs(20)).unwrap().or_fail("the try").unwrap_err();
+    let error = run(failing, Duration::from_mins(2)).unwrap().or_fail("the try").unwrap_err();
     assert_eq!(error.to_string(), "the try failed: no such luck");
 }

@@ -1,13 +1,12 @@
 //! A program beside a cluster.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::Cluster;
 use crate::crew::MARK;
 use crate::process::{self, Lifetime, Process};
 
@@ -27,8 +26,8 @@ pub struct Companion {
 
 impl Companion {
     /// Starts `command`; what it says goes to a log of that name beside the cluster's own logs.
-    pub fn start(cluster: &Cluster, name: &'static str, mut command: Command) -> Result<Self> {
-        let home = cluster.plane().home()?.path();
+    /// `home` is the cluster's folder.
+    pub fn start(home: &Path, name: &'static str, mut command: Command) -> Result<Self> {
         let logs = home.join("logs");
         fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
         let log = logs.join(format!("{name}.log"));
@@ -36,6 +35,11 @@ impl Companion {
         let process =
             Process::start(command, Lifetime::Tied, &log).with_context(|| format!("{name} did not start"))?;
         Ok(Self { name, process, log })
+    }
+
+    /// As it was started.
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// The end of what it said.

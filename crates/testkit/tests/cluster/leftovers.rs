@@ -33,10 +33,10 @@ impl Snapshot {
         Self(all)
     }
 
-    /// Fails unless everything that came since is gone. The kernel gets some seconds: it takes network namespaces and
+    /// Fails unless everything that came since is gone. The kernel gets its time: it takes network namespaces and
     /// the interfaces in them apart in the background.
     pub(crate) fn nothing_was_added(&self) {
-        let end = Instant::now() + Duration::from_secs(15);
+        let end = Instant::now() + Duration::from_mins(2);
         loop {
             let now = Self::take();
             let added: Vec<&String> = now.0.difference(&self.0).collect();
@@ -77,11 +77,14 @@ fn processes() -> impl Iterator<Item = String> {
     })
 }
 
-/// A cluster mounts nothing in the folder for temporary files, where other tests have their volumes.
+/// Other tests have their volumes in the folder for temporary files. A cluster mounts nothing there, unless it was told to keep
+/// everything there.
 fn mounts() -> impl Iterator<Item = String> {
-    let others = std::env::temp_dir();
-    let is_others =
-        move |mount: &String| mount.split(' ').nth(4).is_some_and(|at| Path::new(at).starts_with(&others));
+    let (others, cache) = (std::env::temp_dir(), volmedic_testkit::cache::folder().expect("a cache"));
+    let is_others = move |mount: &String| {
+        let at = mount.split(' ').nth(4).map(Path::new);
+        at.is_some_and(|at| at.starts_with(&others) && !at.starts_with(&cache))
+    };
     lines("/proc/self/mountinfo").filter(move |mount| !is_others(mount)).map(|mount| format!("mount {mount}"))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 
-use crate::test::child;
+use crate::child;
 use crate::workspace::{self, Workspace};
 
 pub(super) const PAGE: &str = "docs/commands.md";
@@ -29,7 +29,7 @@ pub(super) fn page(workspace: &Workspace) -> Result<Option<String>> {
     let path = folder.path().join("commands.md");
     let mut command = workspace::cargo();
     command
-        .args(["test", "--quiet", "--all-features", "--bin", PACKAGE, "--", "--exact", TEST])
+        .args(["test", "--all-features", "--bin", PACKAGE, "--", "--exact", TEST])
         .env(VARIABLE, &path)
         .current_dir(&workspace.root)
         .stdin(Stdio::null())

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 
-use crate::test::child;
+use crate::child;
 use crate::workspace::{self, Workspace};
 
 const PAGE: &str = "docs/gallery.md";
@@ -18,6 +18,7 @@ const WRITTEN: &str = "VOLMEDIC_GALLERY_PAGE";
 const LIMIT: Duration = Duration::from_hours(1);
 const LONGEST: Duration = Duration::from_hours(24);
 
+/// Inject every fault into real volumes and show what the agent reports
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Needs root, and takes a few minutes.\n\nExit codes: 0 all was told as it should be, and nothing else; 1 \

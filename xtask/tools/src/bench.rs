@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use clap::Subcommand;
 
-use crate::test::child;
+use crate::child;
+use crate::dist;
 use crate::workspace::{self, Workspace};
 
 /// Where the figures of a full run are kept.
@@ -19,10 +20,10 @@ const DRIVER_PAGE: &str = "docs/bench-driver.md";
 const HEALER_PAGE: &str = "docs/bench-healer.md";
 const HUB_PAGE: &str = "docs/bench-hub.md";
 const PUSH_PAGE: &str = "docs/bench-push.md";
-const BUILD_LIMIT: Duration = Duration::from_hours(1);
 const RUN_LIMIT: Duration = Duration::from_hours(4);
 const QUICK: [usize; 2] = [1000, 10_000];
 
+/// Measure a role as a process, against its budget
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 everything was measured, 1 something could not be, 2 the command line is wrong."
@@ -73,7 +74,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
             "cli",
             vec![
                 format!("--page={}", workspace.root.join(CLI_PAGE).display()),
-                format!("--definitions={}", workspace.root.join("deploy/crds").display()),
+                format!("--definitions={}", workspace.root.join("deploy/chart/files/crds").display()),
             ],
         ),
         Role::Controller(controller) => ("controller", controller.arguments(workspace)),
@@ -83,8 +84,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
         Role::Push => return scale(workspace, "push", "how_many_reports_it_takes", PUSH_PAGE),
     };
     // What is measured is what is shipped: a program three times as large has as much more of itself in memory.
-    step(workspace, &["build", "--profile=dist", "--package=volmedic"], BUILD_LIMIT)?;
-    let program = workspace.target.join("dist/volmedic");
+    let program = dist::build(workspace)?;
     let mut arguments: Vec<String> =
         ["run", "--quiet", "--release", "--package=volmedic-bench", "--", role].map(String::from).to_vec();
     arguments.push(format!("--program={}", program.display()));

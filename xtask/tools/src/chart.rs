@@ -7,6 +7,7 @@ use volmedic_testkit::helm::Chart;
 use crate::codegen;
 use crate::workspace::Workspace;
 
+/// Write the manifests that are generated from the Helm chart
 #[derive(Debug, clap::Args)]
 #[command(after_help = "The first run builds helm, which takes minutes.\n\n\
                         Exit codes: 0 all files are up to date, 1 they are not or could not be made, 2 the command line is wrong.")]

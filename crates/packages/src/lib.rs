@@ -9,6 +9,10 @@ use std::time::Duration;
 mod apt;
 mod probe;
 
+/// What a Kubernetes node needs from the system.
+pub const OF_A_NODE: [&str; 6] =
+    ["busybox-static", "containerd", "containernetworking-plugins", "iproute2", "mount", "runc"];
+
 /// Makes sure that each of these Debian packages, or what it provides, is on this machine.
 ///
 /// Root on Debian (or a distribution made from it) gets the missing ones installed; nothing that is installed is
@@ -22,7 +26,7 @@ pub fn ensure(packages: &[&str]) -> Result<(), MissingPackages> {
     if !is_debian(&std::fs::read_to_string("/etc/os-release").unwrap_or_default()) {
         return Err(refused("this is not Debian, so they cannot be installed for you".into()));
     }
-    if !effective_user_is_root(&std::fs::read_to_string("/proc/self/status").unwrap_or_default()) {
+    if !is_root() {
         return Err(refused("only root may install them".into()));
     }
     // Progress for a person; a closed stderr is no reason to stop.
@@ -35,6 +39,23 @@ pub fn ensure(packages: &[&str]) -> Result<(), MissingPackages> {
     }
     let why = "apt-get reported success, yet their programs are not there".into();
     Err(MissingPackages { packages: still, why })
+}
+
+/// Whether this process has root's rights.
+pub fn is_root() -> bool {
+    effective_user_is_root(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
+}
+
+/// Fails the test that calls it unless it runs with root's rights. `why` completes "because".
+///
+/// # Panics
+/// Without root's rights.
+#[track_caller]
+pub fn require_root(why: &str) {
+    assert!(
+        is_root(),
+        "this test takes root, because {why}; run it with `sudo -E env PATH=\"$PATH\" cargo test`"
+    );
 }
 
 /// Whether a program needs no dynamic loader.
@@ -157,7 +178,7 @@ mod tests {
     fn a_command_past_its_deadline_is_stopped_and_named() {
         let error = run(Command::new("sleep").arg("30"), Duration::from_millis(80)).unwrap_err();
         assert_eq!(error, "sleep did not end within 0 s and was stopped");
-        assert_eq!(run(&mut Command::new("true"), Duration::from_secs(10)), Ok(true));
-        assert_eq!(run(&mut Command::new("false"), Duration::from_secs(10)), Ok(false));
+        assert_eq!(run(&mut Command::new("true"), Duration::from_mins(2)), Ok(true));
+        assert_eq!(run(&mut Command::new("false"), Duration::from_mins(2)), Ok(false));
     }
 }

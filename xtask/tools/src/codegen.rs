@@ -17,6 +17,14 @@ mod pages;
 
 pub(crate) use pages::{METRICS_PAGE, REASONS_PAGE, metric_row_start, reason_heading};
 
+/// Write every generated file
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Write nothing; fail when a file is not what would be written
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
 /// A generated file: its path from the workspace's root, and what it should hold.
 struct Generated {
     path: &'static str,
@@ -25,8 +33,8 @@ struct Generated {
 
 /// To add a generated file, add it here.
 const FILES: &[Generated] = &[
-    Generated { path: "deploy/crds/nodevolumehealths.yaml", make: manifests::node_volume_health },
-    Generated { path: "deploy/crds/volumehealths.yaml", make: manifests::volume_health },
+    Generated { path: "deploy/chart/files/crds/nodevolumehealths.yaml", make: manifests::node_volume_health },
+    Generated { path: "deploy/chart/files/crds/volumehealths.yaml", make: manifests::volume_health },
     Generated { path: METRICS_PAGE, make: pages::metrics },
     Generated { path: REASONS_PAGE, make: pages::reasons },
 ];

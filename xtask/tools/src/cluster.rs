@@ -2,16 +2,19 @@
 
 use std::fmt::Write as _;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use volmedic_testkit::Part;
 use volmedic_testkit::cluster::{self, Name, Options, Status};
-use volmedic_testkit::kubernetes::Version;
+use volmedic_testkit::kubernetes::{self, Version};
+use volmedic_testkit::{helm, sanity, sidecars};
 
 use crate::say;
 
+/// Run a real one-node Kubernetes on this machine
 #[derive(clap::Args)]
 #[command(
     after_help = "The programs are built from Go modules at the first start, which takes minutes, and kept in \
@@ -21,7 +24,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,
     /// Which cluster, if you want more than one
-    #[arg(long, global = true, default_value = "default")]
+    #[arg(long, global = true, env = "VOLMEDIC_CLUSTER", default_value = "default")]
     name: Name,
 }
 
@@ -32,6 +35,12 @@ enum Action {
         /// No node: etcd, API server, controller manager and scheduler only. Needs no root
         #[arg(long)]
         control_plane_only: bool,
+        /// The release of Kubernetes
+        #[arg(long, default_value_t = Version::DEFAULT)]
+        version: Version,
+    },
+    /// Build Kubernetes and the other Go programs that tests start, if they are not in the cache yet
+    Build {
         /// The release of Kubernetes
         #[arg(long, default_value_t = Version::DEFAULT)]
         version: Version,
@@ -49,6 +58,15 @@ enum Action {
         #[arg(short = 'n', default_value_t = 50)]
         lines: usize,
     },
+    /// Put an image on the node
+    Load {
+        /// An archive such as `docker save` and `cargo xtask dist` write
+        archive: PathBuf,
+    },
+    /// Print the path of a kubeconfig with all rights
+    Kubeconfig,
+    /// Print the kubelet's directory, which on other machines is /var/lib/kubelet
+    KubeletDir,
     /// Run kubectl against the cluster
     #[command(disable_help_flag = true)]
     Kubectl {
@@ -64,6 +82,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Action::Up { control_plane_only, version } => {
             let options = Options::default().version(version);
             up(&name, if control_plane_only { options.control_plane_only() } else { options })
+        }
+        Action::Build { version } => {
+            kubernetes::program(version)?;
+            helm::program()?;
+            sidecars::build()?;
+            sanity::program()?;
+            Ok(())
         }
         Action::Status => {
             let status = cluster::status(&name)?.with_context(|| format!("there is no cluster {name}"))?;
@@ -87,6 +112,19 @@ pub(crate) fn run(args: Args) -> Result<()> {
             say::line(cluster::log(&name, part, lines)?);
             Ok(())
         }
+        Action::Load { archive } => {
+            cluster::load(&name, &archive)?;
+            say::line(format_args!("The node of the cluster {name} has {}.", archive.display()));
+            Ok(())
+        }
+        Action::Kubeconfig => {
+            say::line(cluster::kubeconfig(&name)?.display());
+            Ok(())
+        }
+        Action::KubeletDir => {
+            say::line(cluster::kubelet_folder(&name)?.display());
+            Ok(())
+        }
         Action::Kubectl { arguments } => {
             // Takes this program's place, so that its exit code and the terminal are kubectl's own.
             let error = cluster::kubectl(&name)?.args(arguments).exec();
@@ -97,6 +135,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
 
 fn up(name: &Name, options: Options) -> Result<()> {
     let start = Instant::now();
+    let has_node = options.has_node();
     let up = cluster::up(name, options)?;
     let how = if up.already {
         "runs already".to_owned()
@@ -104,12 +143,23 @@ fn up(name: &Name, options: Options) -> Result<()> {
         format!("is up after {} s", start.elapsed().as_secs())
     };
     let named = if name.to_string() == "default" { String::new() } else { format!(" --name {name}") };
+    let task = format!("cargo xtask cluster{named}");
+    let config = up.kubeconfig.display();
     say::line(format_args!(
-        "The cluster {name} {how}.\n\n  kubeconfig  {config}\n  use it      export KUBECONFIG={config}\n              \
-         cargo xtask cluster{named} kubectl get pods -A\n  look        cargo xtask cluster{named} status\n  \
-         stop it     cargo xtask cluster{named} down",
-        config = up.kubeconfig.display(),
+        "The cluster {name} {how}.\n\n  \
+         use it      export KUBECONFIG={config}\n              {task} kubectl get pods -A\n  \
+         look        {task} status\n  stop it     {task} down"
     ));
+    if has_node {
+        let version = env!("CARGO_PKG_VERSION");
+        say::line(format_args!(
+            "\n  Volmedic    cargo xtask dist\n              \
+             {task} load target/volmedic-dist/volmedic-image-{version}.tar\n              \
+             kubectl apply -f deploy/namespace.yaml\n              \
+             helm install volmedic target/volmedic-dist/volmedic-{version}.tgz --namespace volmedic --wait \\\n                \
+             --set agent.kubeletDir=\"$({task} kubelet-dir)\""
+        ));
+    }
     Ok(())
 }
 
@@ -151,6 +201,7 @@ mod tests {
             (&["up", "--name", "../x"], "`../x` is no name for a cluster"),
             (&["logs", "apiserver"], "there is no part `apiserver`; the parts are etcd, kube-apiserver,"),
             (&["logs"], "required arguments were not provided"),
+            (&["load"], "required arguments were not provided"),
             (&["start"], "unrecognized subcommand"),
         ] {
             let error = Cli::try_parse_from([&["cluster"], arguments].concat()).err().unwrap();

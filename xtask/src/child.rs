@@ -1,54 +1,62 @@
 //! A child process that ends: by itself, or at its deadline together with everything it started.
 
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::workspace;
-
-use super::plan::CommandLine;
-
-/// Runs cargo with the terminal as its own, so that what it and the tests print is seen as it comes.
-///
-/// It stays in our process group: an interrupt from the keyboard reaches it as it reaches us.
-pub(super) fn run(line: &CommandLine, folder: &Path, deadline: Duration) -> Result<(), String> {
-    let mut command = workspace::cargo();
-    command
-        .args(&line.arguments)
-        .envs(line.variables.iter().copied())
-        .current_dir(folder)
-        .stdin(Stdio::null());
-    wait(command, deadline)
+/// Runs a command to its end. The error says what happened to it, without its name.
+pub fn wait(command: Command, deadline: Duration) -> Result<(), String> {
+    Running::start(command)?.wait(deadline)
 }
 
-/// Runs a command to its end. The error is what to say about it, without its name.
-pub(crate) fn wait(mut command: Command, deadline: Duration) -> Result<(), String> {
-    let mut child = command.spawn().map_err(|error| {
-        format!("{} did not start: {error}; is it installed?", command.get_program().to_string_lossy())
-    })?;
-    let start = Instant::now();
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => return Err(format!("ended with {status}; its output is above")),
-            Ok(None) if start.elapsed() < deadline => std::thread::sleep(Duration::from_millis(50)),
-            Ok(None) => break,
-            Err(error) => return Err(format!("it cannot be waited for: {error}")),
-        }
+/// A process that was started and is waited for, or stopped, later.
+///
+/// It stays in our process group: an interrupt from the keyboard reaches it as it reaches us.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    start: Instant,
+}
+
+impl Running {
+    /// Starts it with the terminal as its own, so that its output is seen as it comes.
+    pub fn start(mut command: Command) -> Result<Self, String> {
+        let child = command.spawn().map_err(|error| {
+            format!("{} did not start: {error}; is it installed?", command.get_program().to_string_lossy())
+        })?;
+        Ok(Self { child, start: Instant::now() })
     }
-    let names = stop_tree(child.id());
-    // The child itself may stand outside of /proc's reach; its end is certain only now.
-    let _ = child.kill();
-    let _ = child.wait();
-    Err(format!(
-        "did not end within {} s and was stopped; still running were: {}. If it was only slow, give it more time \
-         with --deadline",
-        deadline.as_secs(),
-        if names.is_empty() { "nobody knows".to_owned() } else { names.join(", ") },
-    ))
+
+    /// Waits for its end, until `deadline` after its start.
+    pub fn wait(mut self, deadline: Duration) -> Result<(), String> {
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => return Err(format!("ended with {status}; its output is above")),
+                Ok(None) if self.start.elapsed() < deadline => std::thread::sleep(Duration::from_millis(50)),
+                Ok(None) => break,
+                Err(error) => return Err(format!("it cannot be waited for: {error}")),
+            }
+        }
+        let names = self.stop();
+        Err(format!(
+            "did not end within {} s and was stopped; still running were: {}. If it was only slow, give it more time \
+             with --deadline",
+            deadline.as_secs(),
+            if names.is_empty() { "unknown processes".to_owned() } else { names.join(", ") },
+        ))
+    }
+
+    /// Stops it and everything it started, and returns what they were.
+    pub fn stop(mut self) -> Vec<String> {
+        let names = stop_tree(self.child.id());
+        // The child itself may stand outside of /proc's reach; its end is certain only now.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        names
+    }
 }
 
 /// Stops a process and all that came from it, and says what they were.
@@ -111,6 +119,8 @@ fn name(id: u32) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Stdio;
+
     use super::*;
 
     fn shell(script: &str) -> Command {
@@ -120,11 +130,11 @@ mod tests {
     }
 
     #[test]
-    fn an_end_in_time_is_told_by_its_status() {
-        assert_eq!(wait(shell("exit 0"), Duration::from_secs(20)), Ok(()));
-        let error = wait(shell("exit 3"), Duration::from_secs(20)).unwrap_err();
+    fn an_end_in_time_is_reported_by_its_status() {
+        assert_eq!(wait(shell("exit 0"), Duration::from_mins(2)), Ok(()));
+        let error = wait(shell("exit 3"), Duration::from_mins(2)).unwrap_err();
         assert_eq!(error, "ended with exit status: 3; its output is above");
-        let error = wait(Command::new("no-such-program"), Duration::from_secs(20)).unwrap_err();
+        let error = wait(Command::new("no-such-program"), Duration::from_mins(2)).unwrap_err();
         assert!(error.starts_with("no-such-program did not start: "), "{error}");
     }
 
@@ -132,22 +142,31 @@ mod tests {
     fn a_deadline_ends_the_whole_tree_and_names_it() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("grandchild");
-        // The inner shell tells its id, then waits; so does the outer one.
+        // The inner shell writes its id and waits; so does the outer one.
         let script =
             format!("sh -c 'echo $$ > {0}.new; mv {0}.new {0}; sleep 61; true' & wait; true", file.display());
-        let error = wait(shell(&script), Duration::from_secs(1)).unwrap_err();
-        assert!(error.starts_with("did not end within 1 s and was stopped; still running were: "), "{error}");
+        let running = Running::start(shell(&script)).unwrap();
+        let end = Instant::now() + Duration::from_mins(2);
+        let until = |what: &str, fact: &dyn Fn() -> bool| {
+            while !fact() {
+                assert!(Instant::now() < end, "{what}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        };
+        let sleeps = || {
+            let sleeps = |(id, _): &(u32, u32)| name(*id).as_deref() == Some("`sleep 61`");
+            file.exists() && parents().iter().any(sleeps)
+        };
+        until("the grandchild does not sleep", &sleeps);
+        let error = running.wait(Duration::ZERO).unwrap_err();
+        assert!(error.starts_with("did not end within 0 s and was stopped; still running were: "), "{error}");
         assert!(error.contains("`sleep 61`"), "{error}");
 
         let id: u32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
-        let end = Instant::now() + Duration::from_secs(10);
         // Killed and perhaps not yet collected by init: either is dead.
-        let alive =
-            || std::fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
-        while alive() {
-            assert!(Instant::now() < end, "the grandchild {id} outlived its deadline");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let dead =
+            || !std::fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+        until("the grandchild outlived its deadline", &dead);
     }
 
     #[test]

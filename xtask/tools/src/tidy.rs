@@ -14,6 +14,10 @@ mod edges;
 mod orphans;
 mod unfinished;
 
+/// Check the architecture and the house rules: crate graph, orphan files, documented reasons and metrics
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
 /// A talk is due about a file longer than this.
 const LONG_FILE: usize = 500;
 
@@ -51,10 +55,12 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         say::error(finding);
     }
     match findings.len() {
-        0 => say::line(format_args!("tidy: {} files, nothing to mend", sources.len())),
-        1 => bail!("one thing is not tidy; mend what the line above says, then run `cargo xtask tidy` again"),
+        0 => say::line(format_args!("tidy: {} files, nothing to correct", sources.len())),
+        1 => bail!(
+            "one thing is not tidy; correct what the line above says, then run `cargo xtask tidy` again"
+        ),
         many => bail!(
-            "{many} things are not tidy; mend what the lines above say, then run `cargo xtask tidy` again"
+            "{many} things are not tidy; correct what the lines above say, then run `cargo xtask tidy` again"
         ),
     }
     Ok(())

@@ -1,0 +1,17 @@
+//! What the task runner and its tools share: cargo's view of the workspace, child processes with a deadline, output.
+
+pub mod child;
+pub mod say;
+pub mod workspace;
+
+/// The tasks of the second program, xtask-tools, and what each is for.
+#[rustfmt::skip]
+pub const TOOLS: [(&str, &str); 7] = [
+    ("bench", "Measure a role as a process, against its budget"),
+    ("chart", "Write the manifests that are generated from the Helm chart"),
+    ("cluster", "Run a real one-node Kubernetes on this machine"),
+    ("codegen", "Write every generated file, or check them with --check"),
+    ("dist", "Build what is shipped: static program, image, chart, bill of materials, checksums"),
+    ("gallery", "Inject every fault into real volumes and show what the agent reports"),
+    ("tidy", "Check the architecture and the house rules"),
+];

@@ -1,0 +1,77 @@
+//! The tasks of `cargo xtask` that use parts of the product or of its test kit.
+//!
+//! `cargo xtask` itself starts within seconds on a fresh machine because these are compiled on first use.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use workspace::Workspace;
+
+pub(crate) use xtask::{child, say, workspace};
+
+mod bench;
+mod chart;
+mod cluster;
+mod codegen;
+mod dist;
+mod gallery;
+mod lex;
+mod metrics;
+mod sources;
+mod tidy;
+#[cfg(test)]
+mod tree;
+
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", about = "The larger tasks of `cargo xtask`")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    Bench(bench::Args),
+    Chart(chart::Args),
+    Cluster(cluster::Args),
+    Codegen(codegen::Args),
+    Dist(dist::Args),
+    Gallery(gallery::Args),
+    Tidy(tidy::Args),
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say::error(format_args!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> anyhow::Result<()> {
+    match task {
+        Task::Bench(args) => bench::run(&Workspace::here()?, &args),
+        Task::Chart(args) => chart::run(&Workspace::here()?, &args),
+        Task::Cluster(args) => cluster::run(args),
+        Task::Codegen(args) => codegen::run(&Workspace::here()?, args.check),
+        Task::Dist(args) => dist::run(&Workspace::here()?, &args),
+        Task::Gallery(args) => gallery::run(&Workspace::here()?, &args),
+        Task::Tidy(_) => tidy::run(&Workspace::here()?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent_and_has_exactly_the_tasks_that_are_forwarded() {
+        Cli::command().debug_assert();
+        let tasks: Vec<String> =
+            Cli::command().get_subcommands().map(|task| task.get_name().to_owned()).collect();
+        assert_eq!(tasks, xtask::TOOLS.map(|(name, _)| name));
+    }
+}
