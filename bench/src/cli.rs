@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     program: PathBuf,
     /// The folder with the definitions of our resources
-    #[arg(long, value_name = "FOLDER", default_value = "deploy/crds")]
+    #[arg(long, value_name = "FOLDER", default_value = "deploy/chart/files/crds")]
     definitions: PathBuf,
     /// Write the page with the figures here
     #[arg(long, value_name = "FILE")]

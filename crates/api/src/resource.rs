@@ -1,7 +1,7 @@
 //! Our own resources: what is known of a claim's volume, and what an agent says about its node.
 //!
 //! Every list and every text has a bound in the schema, so that the API server itself refuses what would grow without
-//! measure. `deploy/crds` is made from these types.
+//! measure. `deploy/chart/files/crds` is made from these types.
 
 mod condition;
 mod node_volume_health;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use volmedic_host::mounts::Table;
 
@@ -13,10 +14,12 @@ use crate::health::{Backing, Checks, Depth, DriveState, LoopFacts, Place, Report
 use crate::mount::table;
 use crate::mounter;
 use crate::record::{Access, Kind, VolumeRecord};
-use crate::store::{Store, read_record};
+use crate::store::{Store, Version, read_record};
 
 /// Mounted volumes looked at side by side, so that a few that hang do not hold up a list.
 const SIDE_BY_SIDE: usize = 16;
+/// How often a volume is looked at that is staged or unstaged, published or unpublished, while we look.
+const LOOKS: usize = 3;
 
 #[derive(Debug)]
 pub(crate) struct Assessor {
@@ -27,10 +30,12 @@ pub(crate) struct Assessor {
 impl Assessor {
     /// How volumes are, in their order, by one reading of the mount table. `None` for one that has vanished.
     pub(crate) fn look(&self, volumes: &[Arc<VolumeRecord>]) -> Result<Vec<Option<Report>>> {
-        let table = table()?;
+        let (as_of, table) = (Instant::now(), table()?);
         let mut reports = Vec::with_capacity(volumes.len());
         let mut mounted = Vec::new();
         for (at, volume) in volumes.iter().enumerate() {
+            // Before the facts: a change in between then shows.
+            let version = self.store.nodes.version(&volume.id);
             // What we cannot read about one volume must not hide the others.
             let facts = match self.facts(volume) {
                 Ok(facts) => facts,
@@ -42,25 +47,30 @@ impl Assessor {
             match facts {
                 // Only what is mounted has to be asked, and may keep us waiting.
                 Some(facts) if facts.staging.is_some() || !facts.targets.is_empty() => {
-                    mounted.push((at, facts));
+                    mounted.push((at, Mounted { volume, facts, version }));
                     reports.push(None);
                 }
-                Some(facts) => reports.push(Some(self.checks.look(&facts, &table, Depth::Shallow))),
+                Some(facts) => reports.push(Some(self.checks.look(&facts, &table, as_of, Depth::Shallow))),
                 None => reports.push(None),
             }
         }
-        for (at, report) in self.look_deep(&mounted, &table) {
-            reports[at] = Some(report);
+        for (at, report) in self.look_deep(&mounted, &table, as_of) {
+            reports[at] = report;
         }
         Ok(reports)
     }
 
-    fn look_deep(&self, mounted: &[(usize, VolumeFacts)], table: &Table) -> Vec<(usize, Report)> {
+    fn look_deep(
+        &self,
+        mounted: &[(usize, Mounted<'_>)],
+        table: &Table,
+        as_of: Instant,
+    ) -> Vec<(usize, Option<Report>)> {
         let next = AtomicUsize::new(0);
         let work = || {
             let mut done = Vec::new();
-            while let Some((at, facts)) = mounted.get(next.fetch_add(1, Ordering::Relaxed)) {
-                done.push((*at, self.checks.look(facts, table, Depth::Deep)));
+            while let Some((at, mounted)) = mounted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                done.push((*at, self.look_settled(mounted, table, as_of)));
             }
             done
         };
@@ -71,6 +81,31 @@ impl Assessor {
                 threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
             }),
         }
+    }
+
+    /// Trouble counts only if the volume is where it was when the look began. The kubelet may have unstaged it meanwhile, and
+    /// then it is not where we looked because it should not be.
+    fn look_settled(&self, mounted: &Mounted<'_>, table: &Table, as_of: Instant) -> Option<Report> {
+        let mut report = self.checks.look(&mounted.facts, table, as_of, Depth::Deep);
+        let mut seen = mounted.version;
+        for _ in 1..LOOKS {
+            let (as_of, version) = (Instant::now(), self.store.nodes.version(&mounted.volume.id));
+            if report.findings.is_empty() || version == seen {
+                return Some(report);
+            }
+            seen = version;
+            let again = self.facts(mounted.volume).and_then(|facts| Ok((facts, crate::mount::table()?)));
+            report = match again {
+                Ok((Some(facts), table)) => self.checks.look(&facts, &table, as_of, Depth::Deep),
+                Ok((None, _)) => return None,
+                Err(error) => return Some(Report { blind: Some(error.to_string()), ..Report::default() }),
+            };
+        }
+        if report.findings.is_empty() || self.store.nodes.version(&mounted.volume.id) == seen {
+            return Some(report);
+        }
+        let why = format!("{} is being staged or unstaged, again and again; ask again", mounted.volume.id);
+        Some(Report { blind: Some(why), ..Report::default() })
     }
 
     /// `None` when nothing of the volume is left on disk.
@@ -118,6 +153,13 @@ impl Assessor {
                 .collect(),
         }))
     }
+}
+
+/// A volume that is at a place, with the version of the record that says so.
+struct Mounted<'v> {
+    volume: &'v VolumeRecord,
+    facts: VolumeFacts,
+    version: Option<Version>,
 }
 
 fn gone(directory: &Path) -> bool {

@@ -99,18 +99,21 @@ fn last_words(said: &mut File) -> String {
 mod tests {
     use super::*;
 
-    fn check(script: &str, expected: &str) {
-        let outcome = run("sh", &["-c", script], Path::new("x"), Duration::from_millis(300));
+    const LONG: Duration = Duration::from_mins(2);
+
+    fn check(script: &str, deadline: Duration, expected: &str) {
+        let outcome = run("sh", &["-c", script], Path::new("x"), deadline);
         let told = outcome.map_or_else(|error| error.to_string(), |()| "ok".to_owned());
         assert_eq!(told, expected);
     }
 
     #[test]
     fn outcomes_are_sentences() {
-        check("exit 0", "ok");
-        check("echo out; echo err >&2; exit 3", "sh failed on x: exit status: 3: out err");
-        check("sleep 60", "sh failed on x: it did not end within 0 s and was killed");
-        let missing = run("volmedic-no-such-tool", &[], Path::new("x"), Duration::from_secs(1)).unwrap_err();
+        check("exit 0", LONG, "ok");
+        check("echo out; echo err >&2; exit 3", LONG, "sh failed on x: exit status: 3: out err");
+        let short = Duration::from_millis(300);
+        check("sleep 60", short, "sh failed on x: it did not end within 0 s and was killed");
+        let missing = run("volmedic-no-such-tool", &[], Path::new("x"), LONG).unwrap_err();
         assert_eq!(
             missing.to_string(),
             "volmedic-no-such-tool failed on x: it is not installed; install its package"

@@ -1,6 +1,6 @@
 //! Everything a call can fail with, and the one table that turns it into a gRPC code.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -65,6 +65,12 @@ pub enum Error {
 impl Error {
     pub(crate) fn invalid(field: &'static str, why: impl fmt::Display) -> Self {
         Self::Invalid { field, why: why.to_string() }
+    }
+
+    pub(crate) fn no_state_dir(path: &Path, error: &io::Error) -> Self {
+        let why =
+            format!("{} cannot be created: {error}; choose a directory where you may write", path.display());
+        Self::invalid("state-dir", why)
     }
 
     pub(crate) fn precondition(volume: &str, why: impl fmt::Display) -> Self {

@@ -89,15 +89,15 @@ macro_rules! faults {
 
 faults! {
     ImageDeleted, "image-deleted", IMAGES,
-        "The image file is deleted while the loop device holds it.", "The name is put back.";
+        "The image file is deleted while the loop device holds it.", "The name is restored.";
     ImageTruncated, "image-truncated", IMAGES,
-        "The last 4 MiB of the image are cut off.", "The cut bytes are put back.";
+        "The last 4 MiB of the image are cut off.", "The cut bytes are restored.";
     DeviceDetached, "device-detached", IMAGES,
         "The loop device is detached; under a mount the kernel defers that to the last unmount.",
         "The detaching is called off, or the image attached again.";
     DeviceLost, "device-lost", IMAGES,
         "The loop device shrinks to one block, so all I/O beyond it fails.",
-        "The device gets its size back, and the file system is mounted anew.";
+        "The device gets its size back, and the file system is mounted again.";
     TargetUnmounted, "target-unmounted", Kind::ALL,
         "Every target path is unmounted.", "The targets are bound again.";
     StagingUnmounted, "staging-unmounted", MOUNTS,
@@ -111,43 +111,43 @@ faults! {
     Shutdown, "shutdown", &[Kind::Ext4, Kind::Xfs],
         "The kernel shuts the file system down.", "The volume is unmounted and mounted again.";
     SuperblockCorrupted, "superblock-corrupted", DISKS,
-        "The superblock on the image is overwritten.", "The old bytes are put back.";
+        "The superblock on the image is overwritten.", "The old bytes are restored.";
     MetadataCorrupted, "metadata-corrupted", DISKS,
         "Group headers (ext4, xfs) or tree blocks (btrfs) on the image are overwritten.",
-        "The old bytes are put back, and the file system is mounted anew.";
+        "The old bytes are restored, and the file system is mounted again.";
     Full, "full", MOUNTS,
         "A file takes all free space.", "The file is deleted.";
     NoInodes, "no-inodes", &[Kind::Ext4],
         "Empty files take all free inodes.", "The files are deleted.";
     MounterKilled, "mounter-killed", &[Kind::Fuse],
         "The mounter process is killed.",
-        "Unless a heal brought it back, the dead mounts are taken away; staging and publishing again brings the volume back.";
+        "Unless a heal brought it back, the dead mounts are removed; staging and publishing again brings the volume back.";
     MounterFrozen, "mounter-frozen", &[Kind::Fuse],
         "The mounter process is stopped (SIGSTOP).", "It is continued.";
     MounterEio, "mounter-eio", &[Kind::Fuse],
         "The mounter answers every request with an I/O error.", "It answers properly again.";
     DriveBad, "drive-bad", Kind::ALL,
-        "Drive health is set to BAD.", "The state before is put back.";
+        "Drive health is set to BAD.", "The previous state is restored.";
     DriveSuspect, "drive-suspect", Kind::ALL,
-        "Drive health is set to SUSPECT.", "The state before is put back.";
+        "Drive health is set to SUSPECT.", "The previous state is restored.";
     DriveUnknown, "drive-unknown", Kind::ALL,
-        "Drive health is set to UNKNOWN.", "The state before is put back.";
+        "Drive health is set to UNKNOWN.", "The previous state is restored.";
     DriveMissing, "drive-missing", Kind::ALL,
-        "The drive goes OFFLINE and the volume MISSING.", "The state before is put back.";
+        "The drive goes OFFLINE and the volume MISSING.", "The previous state is restored.";
     VolumeFailed, "volume-failed", Kind::ALL,
-        "CSI status is set to FAILED.", "The state before is put back.";
+        "CSI status is set to FAILED.", "The previous state is restored.";
     ReleaseFailed, "release-failed", Kind::ALL,
-        "Usage is set to FAILED.", "The state before is put back.";
+        "Usage is set to FAILED.", "The previous state is restored.";
     DriverFrozen, "driver-frozen", DRIVER,
         "The driver process is stopped (SIGSTOP).", "It is continued.";
     DriverKilled, "driver-killed", DRIVER,
-        "The driver process is killed.", "Nothing; whoever runs the driver starts it again.";
+        "The driver process is killed.", "Nothing; its supervisor starts it again.";
     DriverSlow, "driver-slow", DRIVER,
-        "Every call is answered 5 s late.", "Calls are answered at once again.";
+        "Every call is answered 5 s late.", "Calls are answered immediately again.";
     DriverErrors, "driver-errors", DRIVER,
         "Every call fails with UNAVAILABLE.", "Calls are served again.";
     InconsistentPages, "inconsistent-pages", DRIVER,
-        "Pages of the health list leave an entry out one time and tell it twice the next.",
+        "Pages of the health list alternately omit an entry and repeat it.",
         "Pages are whole again.";
 }
 
@@ -162,7 +162,7 @@ impl FromStr for Fault {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.iter().copied().find(|fault| fault.name() == name);
-        found.ok_or_else(|| format!("{name:?} is no fault; `volmedic fault list` shows them all"))
+        found.ok_or_else(|| format!("there is no fault {name:?}; `volmedic fault list` lists all"))
     }
 }
 

@@ -1,8 +1,10 @@
 //! How a volume is, found out in one place for every call that tells it.
 //!
-//! This is the check list of the csi-baremetal proposal as a library: it knows nothing of this driver's records or
-//! services, so another driver can use it as it is. A driver describes a volume with [`VolumeFacts`], reads the
-//! mount table once for as many volumes as it wants, and asks [`Checks::look`]. The order is fixed: the driver's own
+//! This is the check list of the csi-baremetal proposal. It knows nothing of this driver's records or services, but it
+//! knows only this driver's kinds of backing: an image file behind a loop device, or a directory behind a FUSE mounter.
+//! A volume on a real block device would be called a `ConfigError`, so other drivers cannot use it as it is. The driver
+//! describes a volume with [`VolumeFacts`], reads the mount table once for as many volumes as it wants, and asks
+//! [`Checks::look`]. The order is fixed: the driver's own
 //! state, the backing, staging and targets in the mount table, the kernel's own counters, whether the volume
 //! answers, the last file system check, and how full it is. Nothing found hides what comes after it.
 //!

@@ -46,6 +46,11 @@ pub async fn serve(config: Config) -> Result<()> {
     if addons_socket.as_ref() == Some(&socket) {
         return Err(Error::invalid("addons-endpoint", "it is the CSI endpoint too; choose another path"));
     }
+    // Before anything is created for a driver that could not be reached.
+    check("endpoint", &socket)?;
+    if let Some(socket) = &addons_socket {
+        check("addons-endpoint", socket)?;
+    }
     let driver = Arc::new(Driver::open(config)?);
     let config = &driver.config;
     let listener = listen("endpoint", &socket, config.socket_mode)?;
@@ -170,22 +175,32 @@ fn is_served(socket: &Path) -> bool {
     true
 }
 
+/// Whether a socket can be there, and no other process serves it.
+fn check(field: &'static str, socket: &Path) -> Result<()> {
+    let invalid = |why: String| Err(Error::invalid(field, why));
+    let at = socket.display();
+    match fs::symlink_metadata(socket) {
+        Ok(found) if !found.file_type().is_socket() => {
+            invalid(format!("{at} exists and is not a socket; choose another path"))
+        }
+        Ok(_) if is_served(socket) => {
+            invalid(format!("another process serves {at}; stop it or choose another path"))
+        }
+        Ok(_) => Ok(()),
+        Err(_) => match socket.parent() {
+            Some(parent) if !parent.is_dir() => {
+                invalid(format!("{} is not a directory; create it or choose another path", parent.display()))
+            }
+            _ => Ok(()),
+        },
+    }
+}
+
 /// Binds beside the final name and renames, so that nobody meets the socket before it has its mode, and a stale one
 /// is replaced in one step.
 fn listen(field: &'static str, socket: &Path, mode: u32) -> Result<UnixListener> {
     let failed = |what: &str| format!("{what} the socket {}", socket.display());
-    match fs::symlink_metadata(socket) {
-        Ok(found) if !found.file_type().is_socket() => {
-            return Err(Error::invalid(field, "something that is no socket is there; choose another path"));
-        }
-        Ok(_) if is_served(socket) => {
-            return Err(Error::invalid(
-                field,
-                "another process serves that socket; end it or choose another path",
-            ));
-        }
-        _ => {}
-    }
+    check(field, socket)?;
     let mut temporary = socket.as_os_str().to_owned();
     temporary.push(".new");
     let temporary = PathBuf::from(temporary);

@@ -48,8 +48,7 @@ impl Driver {
             return Err(Error::invalid("node_id", "it is empty or longer than 128 bytes"));
         }
         let made = fs::create_dir_all(&config.state_dir).and_then(|()| config.state_dir.canonicalize());
-        let root =
-            made.map_err(Error::io(format_args!("make the state directory {}", config.state_dir.display())))?;
+        let root = made.map_err(|error| Error::no_state_dir(&config.state_dir, &error))?;
         let state = StateDir::new(&root);
         let config = Arc::new(config);
         let store = Arc::new(Store::open(&state, config.services)?);

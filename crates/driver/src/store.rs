@@ -24,7 +24,7 @@ use crate::record::{SnapshotRecord, VolumeRecord};
 use crate::state_dir::{SNAPSHOT_RECORD, StateDir, VOLUME_RECORD};
 
 pub(crate) use disk::{read_record, remove_tree, write_record};
-pub(crate) use nodes::Nodes;
+pub(crate) use nodes::{Nodes, Version};
 pub(crate) use shelf::Shelf;
 
 const LOCK_ATTEMPTS: u32 = 20;
@@ -90,8 +90,7 @@ impl Store {
     /// Opens the state directory, making it if need be. Fails while another process serves the same part of it.
     pub(crate) fn open(state: &StateDir, services: Services) -> Result<Self> {
         for directory in [state.volumes(), state.snapshots(), state.new_things(), state.trash()] {
-            std::fs::create_dir_all(&directory)
-                .map_err(Error::io(format_args!("make the state directory {}", directory.display())))?;
+            std::fs::create_dir_all(&directory).map_err(|error| Error::no_state_dir(&directory, &error))?;
         }
         let mut locks = Vec::new();
         for (serves, name) in [(services.controller, "controller"), (services.node, "node")] {

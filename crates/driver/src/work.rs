@@ -130,7 +130,7 @@ mod tests {
         assert!(matches!(outcome, Err(Error::Deadline { .. })), "{outcome:?}");
         assert!(matches!(locks.take("vol-1"), Err(Error::Busy(_))));
         finish.send(()).unwrap();
-        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        let deadline = std::time::Instant::now() + Duration::from_mins(2);
         while locks.take("vol-1").is_err() {
             assert!(std::time::Instant::now() < deadline, "the lock was never released");
             tokio::task::yield_now().await;
@@ -139,7 +139,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_an_error_and_frees_the_lock() {
-        let workers = Workers::new(Duration::from_secs(10));
+        let workers = Workers::new(Duration::from_mins(2));
         let locks = Locks::default();
         let held = locks.take("vol-1").unwrap();
         let outcome = workers

@@ -6,6 +6,7 @@
 //! Nothing here repairs a file system, detaches by force or deletes a pod. All that is ever done is to ask the driver's
 //! own node plugin (`NodeHealer`) to mend its own volume.
 
+pub mod attempts;
 pub mod healer;
 pub mod memory;
 mod mode;

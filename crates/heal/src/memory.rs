@@ -17,6 +17,8 @@ use crate::refusal::{LASTING, told_label};
 const REMEDY: &str = "NodeHealer";
 /// The code of a try whose end nobody knows.
 const LOST: &str = "lost";
+/// Stored times are cut to whole seconds: what they say is early by up to this much.
+const STORED_TIME: SignedDuration = SignedDuration::from_secs(1);
 /// Codes after which a person must read the driver's log.
 const UNEXPLAINED: [&str; 2] = ["Unknown", "DataLoss"];
 
@@ -80,28 +82,16 @@ impl Record {
     }
 }
 
-/// With a beginning. Refused while another try may still be under way, on whatever node.
-pub fn begun(
-    before: &[Heal],
-    entry: &Heal,
-    now: Timestamp,
-    deadline: SignedDuration,
-) -> Result<Vec<Heal>, String> {
-    let mut heals = vec![entry.clone()];
-    for heal in before {
-        match ends(heal, deadline) {
-            Some(until) if until > now => {
-                let node = heal.node.as_deref().unwrap_or("a node");
-                return Err(format!(
-                    "somebody else began to mend it on {node} at {:.0}, and may be at it until {until:.0}",
-                    heal.time.0
-                ));
-            }
-            Some(_) => heals.push(lost(heal)),
-            None => heals.push(heal.clone()),
-        }
+/// With a beginning. Refused while another attempt is open, on whatever node: what it may still do is not known.
+pub fn begun(before: &[Heal], entry: &Heal, deadline: SignedDuration) -> Result<Vec<Heal>, String> {
+    if let Some((open, until)) = unfinished(before, deadline).next() {
+        let node = open.node.as_deref().unwrap_or("a node");
+        return Err(format!(
+            "somebody else began to mend it on {node} at {:.0}, and may be at it until {until:.0}",
+            open.time.0
+        ));
     }
-    Ok(heals)
+    Ok(std::iter::once(entry).chain(before).cloned().collect())
 }
 
 /// With an end, or with what was said. The same is not kept twice.
@@ -126,7 +116,8 @@ pub fn unfinished(heals: &[Heal], deadline: SignedDuration) -> impl Iterator<Ite
 
 fn ends(heal: &Heal, deadline: SignedDuration) -> Option<Timestamp> {
     let started = heal.outcome == HealOutcome::Started;
-    started.then(|| heal.time.0.checked_add(deadline).unwrap_or(Timestamp::MAX))
+    let longest = deadline.saturating_add(STORED_TIME);
+    started.then(|| heal.time.0.checked_add(longest).unwrap_or(Timestamp::MAX))
 }
 
 /// A try whose end nobody will ever tell.

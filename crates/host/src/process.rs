@@ -45,7 +45,7 @@ mod tests {
             rustix::process::Signal::STOP,
         )
         .unwrap();
-        assert!(wait_until_stopped(pid, Duration::from_secs(10)));
+        assert!(wait_until_stopped(pid, Duration::from_mins(1)));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(wait_until_stopped(pid, Duration::ZERO), "who is gone does nothing any more");

@@ -129,7 +129,7 @@ async fn measure(layout: &Layout) -> String {
     let began = Instant::now();
     let options = Options { node: "n".into(), kubelet_root: layout.root().into(), boot: None };
     let inventory = Inventory::start(&client, &options, &Metrics::default());
-    tokio::time::timeout(Duration::from_mins(1), inventory.ready()).await.expect("all is read");
+    tokio::time::timeout(Duration::from_mins(5), inventory.ready()).await.expect("all is read");
     let took = began.elapsed();
     let count = PODS * VOLUMES_EACH;
     assert_eq!(inventory.volumes().len(), count);

@@ -21,16 +21,21 @@ use volmedic_testkit::ControlPlane;
 
 const DRIVER: &str = "disk.csi.example.net";
 /// Nothing here takes this long unless it never ends.
-const LIMIT: Duration = Duration::from_mins(1);
+const LIMIT: Duration = Duration::from_mins(2);
 
-fn config(namespace: &str, identity: &str) -> Config {
+/// A lease of so many seconds, which is held on to for half of that without a renewal. A leader on a busy machine may be
+/// stalled for seconds: only what waits for a lease to run out takes a short one.
+fn config(namespace: &str, identity: &str, seconds: u64) -> Config {
     Config {
-        lease_duration: Duration::from_secs(4),
-        renew_deadline: Duration::from_secs(3),
+        lease_duration: Duration::from_secs(seconds),
+        renew_deadline: Duration::from_secs(seconds) / 2,
         retry_period: Duration::from_millis(400),
         ..Config::new(namespace, &lock_name(DRIVER), identity)
     }
 }
+
+/// Longer than anything here is waited for.
+const LONG: u64 = 600;
 
 async fn elected(candidate: &Candidate) -> State {
     timeout(LIMIT, candidate.elected()).await.expect("nobody was elected")
@@ -54,19 +59,19 @@ async fn one_leads_and_a_released_lease_changes_hands_at_once() {
     let plane = ControlPlane::shared();
     let client = plane.client().await.unwrap();
     let namespace = plane.namespace("lease").await.unwrap();
-    let mut first = config(&namespace, "replica-a");
+    let mut first = config(&namespace, "replica-a", LONG);
     first.labels = BTreeMap::from([("team".to_owned(), "storage".to_owned())]);
 
     let a = Candidate::start(client.clone(), first).unwrap();
     assert_eq!(elected(&a).await, State::Leading);
-    let b = Candidate::start(client.clone(), config(&namespace, "replica-b")).unwrap();
+    let b = Candidate::start(client.clone(), config(&namespace, "replica-b", LONG)).unwrap();
     until("seeing the leader", async || b.holder() == "replica-a").await;
     assert_eq!(b.state(), State::Standby);
     assert!(a.healthy(Instant::now()).is_ok() && a.holds(Instant::now()) && !b.holds(Instant::now()));
 
     let held = spec(&client, &namespace).await;
     assert_eq!(held.holder_identity.as_deref(), Some("replica-a"));
-    assert_eq!((held.lease_duration_seconds, held.lease_transitions), (Some(4), Some(0)));
+    assert_eq!((held.lease_duration_seconds, held.lease_transitions), (Some(600), Some(0)));
     let acquired = held.acquire_time.expect("acquireTime");
     until("a renewal", async || spec(&client, &namespace).await.renew_time > held.renew_time).await;
     assert_eq!(spec(&client, &namespace).await.acquire_time, Some(acquired), "renewing is not acquiring");
@@ -74,10 +79,7 @@ async fn one_leads_and_a_released_lease_changes_hands_at_once() {
     assert_eq!(lease.labels().get("team").map(String::as_str), Some("storage"));
 
     assert!(a.release().await);
-    let released = Instant::now();
-    assert_eq!(elected(&b).await, State::Leading);
-    let took = released.elapsed();
-    assert!(took < Duration::from_secs(4), "a released lease should not have to run out: {took:?}");
+    assert_eq!(elected(&b).await, State::Leading, "a released lease does not have to run out");
     let held = spec(&client, &namespace).await;
     assert_eq!((held.holder_identity.as_deref(), held.lease_transitions), (Some("replica-b"), Some(1)));
 
@@ -90,7 +92,7 @@ async fn one_leads_and_a_released_lease_changes_hands_at_once() {
 async fn a_killed_leader_is_followed_when_its_lease_ends() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("lease").await.unwrap();
-    let doomed = config(&namespace, "doomed");
+    let doomed = config(&namespace, "doomed", 4);
     // A runtime of its own that is thrown away: the task ends in the middle of whatever it does, as by kill -9.
     let runtime = std::thread::spawn(move || {
         let runtime = Runtime::new().unwrap();
@@ -107,11 +109,10 @@ async fn a_killed_leader_is_followed_when_its_lease_ends() {
     let killed = Instant::now();
     let client = plane.client().await.unwrap();
     assert_eq!(spec(&client, &namespace).await.holder_identity.as_deref(), Some("doomed"));
-    let heir = Candidate::start(client.clone(), config(&namespace, "heir")).unwrap();
+    let heir = Candidate::start(client.clone(), config(&namespace, "heir", 4)).unwrap();
     assert_eq!(elected(&heir).await, State::Leading);
     let took = killed.elapsed();
     assert!(took >= Duration::from_millis(3900), "it did not respect the lease: {took:?}");
-    assert!(took < Duration::from_secs(20), "{took:?}");
     assert_eq!(spec(&client, &namespace).await.lease_transitions, Some(1));
 }
 
@@ -128,7 +129,7 @@ async fn a_holder_of_another_make_is_respected_while_it_renews_whatever_its_cloc
     let acquired = Some(MicroTime(clock()));
     let foreign = |renewed: Timestamp| LeaseSpec {
         holder_identity: Some("go-sidecar".to_owned()),
-        lease_duration_seconds: Some(4),
+        lease_duration_seconds: Some(10),
         acquire_time: acquired.clone(),
         renew_time: Some(MicroTime(renewed)),
         lease_transitions: Some(6),
@@ -137,8 +138,10 @@ async fn a_holder_of_another_make_is_respected_while_it_renews_whatever_its_cloc
     lease.spec = Some(foreign(clock()));
     let mut lease = api.create(&PostParams::default(), &lease).await.unwrap();
 
-    let ours = Candidate::start(client.clone(), config(&namespace, "ours")).unwrap();
-    for _ in 0..12 {
+    let ours = Candidate::start(client.clone(), config(&namespace, "ours", 4)).unwrap();
+    // For longer than the lease would last without a renewal.
+    let end = Instant::now() + Duration::from_secs(13);
+    while Instant::now() < end {
         tokio::time::sleep(Duration::from_millis(400)).await;
         lease.spec = Some(foreign(clock()));
         lease = api.replace(&lock_name(DRIVER), &PostParams::default(), &lease).await.unwrap();
@@ -152,21 +155,22 @@ async fn a_holder_of_another_make_is_respected_while_it_renews_whatever_its_cloc
 async fn an_api_server_away_for_longer_than_the_renew_deadline_ends_the_lead() {
     let plane = tokio::task::spawn_blocking(|| ControlPlane::options().start()).await.unwrap().unwrap();
     let namespace = plane.namespace("lease").await.unwrap();
-    let leader = Candidate::start(plane.client().await.unwrap(), config(&namespace, "leader")).unwrap();
+    let leader = Candidate::start(plane.client().await.unwrap(), config(&namespace, "leader", 20)).unwrap();
     assert_eq!(elected(&leader).await, State::Leading);
     // Frozen, not refused: requests are taken and never answered.
     plane.pause(volmedic_testkit::Part::ApiServer).unwrap();
     let begun = Instant::now();
     timeout(LIMIT, leader.lost()).await.expect("it still leads");
     let took = begun.elapsed();
-    // Before the lease ends for everybody else, which is what the renew deadline is for.
-    assert!(took > Duration::from_secs(2) && took < Duration::from_secs(4), "lost after {took:?}");
+    // Before the lease ends for everybody else, which is what the renew deadline of ten seconds is for. When exactly is proved
+    // on a clock of its own.
+    assert!(took < Duration::from_secs(20), "lost after {took:?}");
     assert!(!leader.holds(Instant::now()));
     plane.resume(volmedic_testkit::Part::ApiServer).unwrap();
 
     // A candidate that stands by while the server is away just goes on standing.
     let plane = Arc::new(plane);
-    let waiting = Candidate::start(plane.client().await.unwrap(), config(&namespace, "waiting")).unwrap();
+    let waiting = Candidate::start(plane.client().await.unwrap(), config(&namespace, "waiting", 20)).unwrap();
     let stopper = plane.clone();
     tokio::task::spawn_blocking(move || {
         stopper.stop_apiserver().unwrap();
@@ -199,7 +203,8 @@ async fn standby_asks_for_the_lease_and_nothing_else_with_the_least_of_rights() 
     let token = plane.token(&namespace, "replica", None).await.unwrap();
 
     let leader =
-        Candidate::start(plane.client_with(&token).await.unwrap(), config(&namespace, "leader")).unwrap();
+        Candidate::start(plane.client_with(&token).await.unwrap(), config(&namespace, "leader", LONG))
+            .unwrap();
     assert_eq!(elected(&leader).await, State::Leading);
 
     let (count, odd) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
@@ -215,7 +220,7 @@ async fn standby_asks_for_the_lease_and_nothing_else_with_the_least_of_rights() 
         request
     });
     let counted = ClientBuilder::try_from(kube_config).unwrap().with_layer(&watcher).build();
-    let waiting = Candidate::start(counted, config(&namespace, "waiting")).unwrap();
+    let waiting = Candidate::start(counted, config(&namespace, "waiting", LONG)).unwrap();
     until("looking five times", async || count.load(Ordering::Relaxed) >= 5).await;
     assert_eq!(waiting.state(), State::Standby);
     assert_eq!(*odd.lock().unwrap(), Vec::<String>::new());

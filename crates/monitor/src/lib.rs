@@ -1,6 +1,7 @@
 //! The pipe itself: which volume is looked at when, and what becomes of what was seen. It sees ports only.
 
 mod board;
+mod order;
 mod pipe;
 mod ports;
 mod run;

@@ -11,6 +11,7 @@ use volmedic_api::ObjectRef;
 use volmedic_health::{Change, Sight, Subject, Transition, Vantage, Volume, Why};
 
 use crate::board::{Board, read};
+use crate::order::{Began, Heard, Pass};
 use crate::ports::{Absent, Arrival, Inventory, ListEnd, Listed, Outlet, Seen, Way};
 use crate::schedule::{Look, Outcome, Pace, Schedule};
 
@@ -29,9 +30,10 @@ pub struct Pipe<I, O> {
     inventory: Arc<I>,
     outlet: O,
     board: Board,
-    /// The volumes there should be, each with the last pass that listed it.
-    roster: HashMap<Arc<str>, u32>,
-    pass: u32,
+    /// The volumes there should be.
+    roster: HashMap<Arc<str>, Heard>,
+    /// The newest.
+    pass: Pass,
     schedule: Schedule,
     way: Way,
     /// What the driver said last of its storage as a whole; well where it says nothing of it.
@@ -117,8 +119,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         if self.looks() {
             self.schedule.add(&handle, now.clock);
         }
-        // A pass that is under way may have gone past its place already: it counts from the next.
-        self.roster.insert(handle, self.pass);
+        self.roster.insert(handle, Heard::nothing(self.pass));
     }
 
     fn removed(&mut self, handle: &Arc<str>, now: Now) {
@@ -139,6 +140,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
 
     /// A part of a list came.
     pub fn listed(&mut self, mut page: Vec<Listed>, now: Now) {
+        let began = Began::with(self.pass);
         // Nearly all entries of nearly all pages say that what was well is well.
         let ledger = read(&self.board);
         let quiet = ledger.quiet(&self.driver, &self.vantage);
@@ -146,26 +148,29 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
             if *sight != Sight::Healthy || !quiet.contains(handle) {
                 return true;
             }
-            if let Some(pass) = self.roster.get_mut(handle.as_str()) {
-                *pass = self.pass;
+            if let Some(heard) = self.roster.get_mut(handle.as_str()) {
+                heard.listed = self.pass;
+                heard.saw(began);
             }
             false
         });
         drop(ledger);
         for Listed { handle, sight, again } in page {
             // Volumes that are nobody's claim, or another cluster's, are none of our business.
-            let Some((handle, pass)) =
-                self.roster.get_key_value(handle.as_str()).map(|(h, p)| (h.clone(), *p))
-            else {
+            let known = self.roster.get_key_value(handle.as_str());
+            let Some((handle, mut heard)) = known.map(|(handle, heard)| (handle.clone(), *heard)) else {
                 continue;
             };
+            let adverse = matches!(sight, Sight::Adverse(_));
             // Of two entries for one volume the worse is believed.
-            if again && pass == self.pass && !matches!(sight, Sight::Adverse(_)) {
+            if again && heard.listed == self.pass && !adverse {
                 continue;
             }
-            self.roster.insert(handle.clone(), self.pass);
-            let outcome = self.saw(&handle, sight, now);
-            self.follow_up(&handle, outcome, now);
+            heard.listed = self.pass;
+            let outcome = self.saw(&handle, &mut heard, began, sight, now);
+            self.roster.insert(handle.clone(), heard);
+            // Where it is too old to be believed, it may have gone wrong again since: a look tells.
+            self.follow_up(&handle, if adverse { Outcome::Wrong } else { outcome }, now);
         }
     }
 
@@ -173,22 +178,25 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
     pub fn list_ended(&mut self, end: &ListEnd, now: Now) {
         let Way::List { absent, looks } = self.way else { return };
         // Taken out, so that a hundred thousand handles need not be copied to be gone through.
-        let roster = std::mem::take(&mut self.roster);
-        let this_pass = self.pass;
-        let rest = roster.iter().filter(|(_, pass)| **pass != this_pass).map(|(handle, _)| handle);
+        let mut roster = std::mem::take(&mut self.roster);
+        let (pass, began) = (self.pass, Began::with(self.pass));
+        let rest = roster.iter_mut().filter(|(_, heard)| heard.listed != pass);
         match end {
             ListEnd::Complete => {
                 self.saw_backend(self.storage.clone(), now);
-                for handle in rest {
+                for (handle, heard) in rest {
                     let sight = match absent {
                         Absent::Missing => {
                             Sight::missing("the driver's complete list of volumes does not have it")
                         }
                         // What is well and not among the unhealthy stays well.
-                        Absent::Unlisted if self.is_quiet(handle) => continue,
+                        Absent::Unlisted if self.is_quiet(handle) => {
+                            heard.saw(began);
+                            continue;
+                        }
                         Absent::Unlisted => Sight::Unlisted,
                     };
-                    let outcome = self.saw(handle, sight, now);
+                    let outcome = self.saw(handle, heard, began, sight, now);
                     self.follow_up(handle, outcome, now);
                 }
             }
@@ -196,7 +204,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
                 self.saw_backend(Sight::NotSeen(why.clone()), now);
                 // What the list did not reach is asked for one by one, where the driver can be asked so.
                 if looks {
-                    for handle in rest {
+                    for (handle, _) in rest {
                         self.schedule.add(handle, now.clock);
                     }
                 }
@@ -211,7 +219,9 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
 
     /// The volume to look at now, if any.
     pub fn next_look(&mut self, now: Now) -> Option<Look> {
-        self.schedule.next(now.clock)
+        let mut look = self.schedule.next(now.clock)?;
+        look.began = Began::during(self.pass);
+        Some(look)
     }
 
     /// When there may be one to look at again.
@@ -222,15 +232,13 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
     /// A look ended.
     pub fn looked(&mut self, look: &Look, seen: Seen, now: Now) {
         let (outcome, driver) = match seen {
-            // Removed while it was looked at: nothing to say of it any more.
-            Seen::Volume(_) if !self.roster.contains_key(&look.key) => (Outcome::Well, None),
             Seen::Volume(sight) => {
                 let answered = !matches!(sight, Sight::NotSeen(_));
-                (self.saw(&look.key, sight, now), answered.then(|| self.storage.clone()))
+                (self.saw_looking(look, sight, now), answered.then(|| self.storage.clone()))
             }
             Seen::Nothing => (Outcome::Well, None),
             Seen::Overloaded(why) => {
-                self.saw(&look.key, Sight::NotSeen(why), now);
+                self.saw_looking(look, Sight::NotSeen(why), now);
                 (Outcome::Overloaded, None)
             }
             Seen::DriverGone(why) => (Outcome::Failed, Some(Sight::NotSeen(why))),
@@ -320,12 +328,29 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         Subject::Volume(Volume { driver: self.driver.clone(), handle })
     }
 
-    /// Puts a sight of a volume into the ledger and says whether it should be looked at again sooner.
-    fn saw(&mut self, handle: &Arc<str>, sight: Sight, now: Now) -> Outcome {
+    fn saw_looking(&mut self, look: &Look, sight: Sight, now: Now) -> Outcome {
+        // Removed while it was looked at: nothing to say of it any more.
+        let Some(mut heard) = self.roster.get(&look.key).copied() else { return Outcome::Well };
+        let outcome = self.saw(&look.key, &mut heard, look.began, sight, now);
+        self.roster.insert(look.key.clone(), heard);
+        outcome
+    }
+
+    /// Puts a sight of a volume into the ledger, unless a newer one is there, and says whether it should be looked at
+    /// again sooner.
+    fn saw(&mut self, handle: &Arc<str>, heard: &mut Heard, began: Began, sight: Sight, now: Now) -> Outcome {
         let subject = Subject::Volume(Volume { driver: self.driver.clone(), handle: handle.clone() });
-        let (failed, missing) = (matches!(sight, Sight::NotSeen(_)), matches!(sight, Sight::Missing(_)));
         let board = self.board.clone();
         let mut ledger = read(&board);
+        if heard.is_newer_than(began) {
+            tracing::debug!(%subject, ?sight, "not applied, because a probe that began later saw the volume already");
+            let wrong = ledger.is_adverse(&subject, &self.vantage);
+            return if wrong { Outcome::Wrong } else { Outcome::Well };
+        }
+        let (failed, missing) = (matches!(sight, Sight::NotSeen(_)), matches!(sight, Sight::Missing(_)));
+        if !failed {
+            heard.saw(began);
+        }
         let news = ledger.record(now.day, &subject, &self.vantage, sight);
         let wrong = missing || ledger.is_adverse(&subject, &self.vantage);
         drop(ledger);

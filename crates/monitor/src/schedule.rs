@@ -11,6 +11,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::order::Began;
+
 /// How fast to go.
 #[derive(Debug, Clone)]
 pub struct Pace {
@@ -169,7 +171,7 @@ impl Schedule {
             self.running.push((index, now));
             let slot = self.slots[index as usize].as_mut()?;
             slot.running = true;
-            return Some(Look { index, key: slot.key.clone() });
+            return Some(Look { index, key: slot.key.clone(), began: Began::during(0) });
         }
         None
     }
@@ -247,6 +249,7 @@ impl Schedule {
 pub struct Look {
     index: u32,
     pub key: Arc<str>,
+    pub(crate) began: Began,
 }
 
 #[cfg(test)]

@@ -178,13 +178,13 @@ impl Healths {
             match found {
                 Found::There => tracing::info!("what the driver says is stored in VolumeHealths for the hub"),
                 Found::Missing => tracing::info!(
-                    "VolumeHealths (deploy/crds) are not installed, so the hub cannot be told what the driver says; \
-                     looked for again every {} minutes",
+                    "VolumeHealths (deploy/chart/files/crds) are not installed, so the hub cannot be told what the driver \
+                     says; looked for again every {} minutes",
                     place::RETRY_EVERY.as_secs() / 60
                 ),
                 Found::Old => tracing::warn!(
                     "the VolumeHealths that are installed do not keep what a driver's controller says; apply the \
-                     deploy/crds of this version"
+                     deploy/chart/files/crds of this version"
                 ),
                 // Said where all missing rights are.
                 Found::Forbidden => {}

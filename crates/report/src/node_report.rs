@@ -182,12 +182,14 @@ impl Writer {
 fn sentence(failure: &Failure) -> String {
     match failure {
         Failure::Gone => {
-            "the API server does not know the resource NodeVolumeHealth; install deploy/crds".to_owned()
+            "the API server does not know the resource NodeVolumeHealth; install deploy/chart/files/crds"
+                .to_owned()
         }
         Failure::Exists | Failure::Conflict => "somebody else writes it at the same time".to_owned(),
         Failure::Forbidden(why) => {
             format!(
-                "we may not write it: {why}; apply deploy/rbac-agent.yaml, and use a token that is bound to our pod"
+                "we may not write it: {why}; apply deploy/chart/files/rbac-agent.yaml, and use a token that is bound to \
+                 our pod"
             )
         }
         Failure::Owned(why) | Failure::Refused(why) | Failure::Away(why) | Failure::Busy { why, .. } => {

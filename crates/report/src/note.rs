@@ -73,8 +73,22 @@ impl Notes {
 
     /// Does not wait.
     pub fn tell(&self, note: Note) {
-        let lane = (&*note.object.uid).into();
-        self.sender.push(Letter { lane, note });
+        self.sender.push(Letter::of(note));
+    }
+
+    /// Returns when the API server has it, or will not take it. An error is a sentence: it could not be sent at this
+    /// moment, nothing is kept of it, and the caller may try again.
+    pub async fn deliver(&self, note: Note) -> Result<Verdict, String> {
+        let letter = Letter::of(note);
+        match self.sender.send_now(&letter).await {
+            Outcome::Done(verdict) => Ok(verdict),
+            Outcome::Failed(Failure::Away(why) | Failure::Busy { why, .. }) => Err(why),
+            // Whether it is forbidden for good, and who hears of that, is decided where all others are.
+            Outcome::Failed(_) => {
+                self.sender.push(letter);
+                Ok(Verdict::Retried)
+            }
+        }
     }
 
     /// Waits until all is sent, but no longer than `limit`; answers how much is left.
@@ -98,6 +112,12 @@ impl std::fmt::Debug for Clerk {
 struct Letter {
     lane: Arc<str>,
     note: Note,
+}
+
+impl Letter {
+    fn of(note: Note) -> Self {
+        Self { lane: (&*note.object.uid).into(), note }
+    }
 }
 
 impl Job for Letter {

@@ -201,6 +201,15 @@ impl<C: Courier> Sender<C> {
         self.shared.woken.notify_one();
     }
 
+    /// Sends a job past the queue and waits for what comes of it. Nothing is kept and nothing is tried again.
+    pub(crate) async fn send_now(&self, job: &C::Job) -> Outcome {
+        let outcome = self.shared.courier.send(job, &self.shared.gate).await;
+        if let Outcome::Done(verdict) = &outcome {
+            self.shared.reports.count(C::outlet(job), *verdict);
+        }
+        outcome
+    }
+
     /// How much waits or is on the way.
     pub(crate) fn backlog(&self) -> usize {
         *self.shared.backlog.borrow()

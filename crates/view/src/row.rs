@@ -111,7 +111,7 @@ impl Row {
         match (&self.condition, self.health) {
             (Some(condition), _) => condition.reason.advice(),
             (None, Health::Unknown) if self.mute => {
-                "Nothing to mend: the driver cannot tell. Host checks by the agent on its node can."
+                "Nothing to repair: the driver does not report health. Host checks by the agent on its node can."
             }
             (None, Health::Unknown) => "Check that the storage driver runs and answers.",
             (None, _) => "",

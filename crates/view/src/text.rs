@@ -56,6 +56,26 @@ pub fn fit(text: &str, columns: usize) -> Cow<'_, str> {
     Cow::Owned(cut)
 }
 
+/// In lines of at most this many columns, broken between words. A word that is longer than a line is not broken.
+pub fn wrap(text: &str, columns: usize, first: &str, others: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = first.to_owned();
+    let mut empty = true;
+    for word in text.split(' ') {
+        if !empty && width(&line) + 1 + width(word) > columns {
+            lines.push(std::mem::replace(&mut line, others.to_owned()));
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    lines.push(line);
+    lines
+}
+
 /// A duration in its largest unit: `40 s`, `12 min`, `3 h`, `5 d`.
 #[derive(Debug, Clone, Copy)]
 pub struct Age(pub SignedDuration);
@@ -100,6 +120,13 @@ mod tests {
         assert_eq!(fit("磁盘磁盘", 5), "磁盘…");
         assert_eq!(width(&fit("磁盘磁盘", 4)), 3);
         assert_eq!(fit("abc", 0), "");
+    }
+
+    #[test]
+    fn sentences_are_broken_between_words() {
+        assert_eq!(wrap("one two three", 9, "> ", "  "), ["> one two", "  three"]);
+        assert_eq!(wrap("see http://127.0.0.1:8090/", 9, "", ""), ["see", "http://127.0.0.1:8090/"]);
+        assert_eq!(wrap("", 9, "> ", "  "), ["> "]);
     }
 
     #[test]

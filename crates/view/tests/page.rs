@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
@@ -232,7 +232,7 @@ async fn changes_come_as_they_happen() {
     let mut body = answer.into_body();
     let mut next = async || {
         let frame =
-            tokio::time::timeout(Duration::from_secs(30), body.frame()).await.unwrap().unwrap().unwrap();
+            tokio::time::timeout(Duration::from_mins(2), body.frame()).await.unwrap().unwrap().unwrap();
         String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap()
     };
     assert!(next().await.contains("event: hello"));
@@ -240,6 +240,12 @@ async fn changes_come_as_they_happen() {
     source.history.tell(Moment { text: "it changed\n\nevent: forged".into(), ..(*moment).clone() });
     let event = next().await;
     assert!(event.contains("event: change") && event.contains(r"it changed\n\nevent: forged"), "{event}");
+}
+
+/// The time that this thread spent on a processor: what others do on this machine does not count.
+fn spent() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap()
 }
 
 /// What a hundred thousand rows cost. The figures are printed; the bound is only there to notice a wrong order of growth.
@@ -261,9 +267,9 @@ fn a_hundred_thousand_rows_answer_quickly() {
         row
     };
     let rows: Vec<Row> = (0..100_000).map(row).collect();
-    let began = Instant::now();
+    let began = spent();
     let snapshot = Snapshot::new(Timestamp::now(), rows);
-    println!("snapshot of 100,000 rows: {:?}", began.elapsed());
+    println!("snapshot of 100,000 rows: {:?}", spent().saturating_sub(began));
     for (what, query) in [
         ("first page", Query::default()),
         ("last page", Query { page: 2000, ..Query::default() }),
@@ -272,9 +278,9 @@ fn a_hundred_thousand_rows_answer_quickly() {
         ("by name", Query { sort: Sort::Name, page: 1000, ..Query::default() }),
         ("one node", Query { node: "worker-7".into(), sort: Sort::Oldest, ..Query::default() }),
     ] {
-        let began = Instant::now();
+        let began = spent();
         let page = snapshot.page(&query);
-        let took = began.elapsed();
+        let took = spent().saturating_sub(began);
         println!("{what}: {} of {} in {took:?}", page.rows.len(), page.matched);
         assert!(took < Duration::from_secs(5), "{what} took {took:?}");
     }

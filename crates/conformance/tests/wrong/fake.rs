@@ -201,7 +201,8 @@ impl Fake {
             target_dir: directory.to_owned(),
             block: false,
             volume_bytes: 1 << 20,
-            deadline: Duration::from_secs(1),
+            // Only what hangs takes so long, however busy the machine is.
+            deadline: if self.is(Wrong::Hangs) { Duration::from_secs(3) } else { Duration::from_mins(2) },
             notice: Duration::from_millis(50),
             only: Vec::new(),
         }

@@ -18,7 +18,7 @@ async fn a_stopped_run_cleans_up() {
     let directory = tempfile::tempdir().unwrap();
     let fake = Fake::new(Wrong::Hangs);
     let mut options = fake.serve(directory.path());
-    options.deadline = Duration::from_mins(1);
+    options.deadline = Duration::from_mins(5);
     let watched = fake.clone();
     // By the time the driver hangs in the storage rule, a volume is published.
     let stop = async move {

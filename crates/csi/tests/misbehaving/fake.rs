@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 use prost::Message;
 use prost::bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::net::UnixListener;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::Code;
@@ -21,7 +22,7 @@ use tonic::codegen::http::{HeaderMap, HeaderValue, Request, Response};
 use tonic::codegen::{BoxFuture, Service};
 use tonic::server::NamedService;
 use tonic::transport::Server;
-use volmedic_csi::{Driver, Method, Metrics, Settings};
+use volmedic_csi::{CallError, Driver, Method, Metrics, Settings, State};
 use volmedic_proto::{csi, identity};
 
 pub(crate) const NAME: &str = "fake.example";
@@ -32,7 +33,6 @@ pub(crate) enum Reply {
     Fail(Code, String),
     /// Nothing, ever.
     Never,
-    Later(Duration, Box<Reply>),
     /// The beginning of an answer, and then nothing.
     Half(Vec<u8>),
     /// An answer of headers alone, sent as they are.
@@ -215,11 +215,7 @@ impl Serve {
     }
 }
 
-async fn send(mut reply: Reply) -> Response<Body> {
-    while let Reply::Later(delay, then) = reply {
-        tokio::time::sleep(delay).await;
-        reply = *then;
-    }
+async fn send(reply: Reply) -> Response<Body> {
     let body = match reply {
         Reply::Message(message) => whole(&message, &[("grpc-status", "0")]),
         Reply::Trailers(message, trailers) => whole(&message, &trailers),
@@ -232,7 +228,6 @@ async fn send(mut reply: Reply) -> Response<Body> {
             return response;
         }
         Reply::Never => std::future::pending().await,
-        Reply::Later(..) => unreachable!("waited for above"),
     };
     let mut response = Response::new(body);
     response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
@@ -334,17 +329,39 @@ impl Scene {
     }
 }
 
-/// Short pauses, so that tests are quick; a deadline that only a hang exceeds.
+/// Short pauses, so that tests are quick; a deadline that only a hang exceeds, however busy the machine is.
 pub(crate) fn settings() -> Settings {
     Settings {
-        deadline: Duration::from_secs(5),
+        deadline: SOON,
         first_pause: Duration::from_millis(5),
         longest_pause: Duration::from_millis(20),
         ..Settings::default()
     }
 }
 
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_mins(2);
+
+/// Why the driver is not ready, as soon as it was tried once.
+pub(crate) async fn why_not(driver: &Driver) -> CallError {
+    let mut states = driver.watch();
+    tokio::time::timeout(SOON, states.changed()).await.unwrap().unwrap();
+    match &*states.borrow() {
+        State::Waiting(why) => why.clone(),
+        State::Ready(_) => panic!("it is ready"),
+    }
+}
+
+/// Runs a call that is never answered: as soon as the driver has it, the clock stands still, so that only deadlines make time
+/// pass. None of them can be reached before that. The driver sends on the channel when it has the call.
+pub(crate) async fn unanswered<T>(call: impl Future<Output = T>, mut has_it: UnboundedReceiver<()>) -> T {
+    let stop_the_clock = async {
+        has_it.recv().await.unwrap();
+        tokio::time::pause();
+    };
+    let (answer, ()) = tokio::join!(call, stop_the_clock);
+    tokio::time::resume();
+    answer
+}
 
 /// The sentence must hold all of the parts.
 #[track_caller]

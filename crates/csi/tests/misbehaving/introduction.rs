@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use tokio::sync::mpsc::unbounded_channel;
 use tonic::Code;
 use volmedic_csi::dialect::{self, ControllerProbe};
-use volmedic_csi::{HEALER_FIELD, Kind, Method, Protocol, Settings};
+use volmedic_csi::{HEALER_FIELD, Kind, Method, Protocol, Settings, State};
 use volmedic_proto::{csi, identity};
 
-use crate::fake::{Fake, NAME, Reply, SOON, Scene, fail, says, settings};
+use crate::fake::{Fake, NAME, Reply, SOON, Scene, fail, says, settings, unanswered, why_not};
 
 #[tokio::test]
 async fn introduces_itself() {
@@ -32,7 +33,7 @@ async fn introduces_itself() {
 async fn a_slow_start_is_waited_for() {
     let scene = Scene::new();
     let driver = scene.driver(settings());
-    let early = driver.ready_within(Duration::from_millis(50)).await.unwrap_err();
+    let early = why_not(&driver).await;
     assert_eq!(early.kind(), Kind::Unreachable);
     says(
         &early,
@@ -42,26 +43,32 @@ async fn a_slow_start_is_waited_for() {
     drop(driver);
 
     // Not ready, then failing, then silent, then ready without saying so.
+    let (got, has_it) = unbounded_channel();
     let _fake = Fake::new()
-        .on(Method::Probe, |call| match call.nth {
+        .on(Method::Probe, move |call| match call.nth {
             0 => csi::ProbeResponse { ready: Some(false) }.into(),
             1 => fail(Code::FailedPrecondition, "loading"),
             2 => fail(Code::Unavailable, "warming up"),
-            3 => Reply::Never,
+            3 => {
+                got.send(()).unwrap();
+                Reply::Never
+            }
             _ => csi::ProbeResponse { ready: None }.into(),
         })
         .start(&scene.socket());
-    let driver = scene.driver(Settings { deadline: Duration::from_millis(300), ..settings() });
+    let driver = scene.driver(settings());
     let mut kinds = Vec::new();
     let mut states = driver.watch();
-    loop {
-        tokio::time::timeout(SOON, states.changed()).await.unwrap().unwrap();
-        match &*states.borrow_and_update() {
-            volmedic_csi::State::Waiting(why) => kinds.push(why.kind()),
-            volmedic_csi::State::Ready(_) => break,
+    let waiting = async {
+        while kinds.last() != Some(&Kind::Deadline) {
+            states.changed().await.unwrap();
+            let State::Waiting(why) = &*states.borrow_and_update() else { panic!("ready after {kinds:?}") };
+            kinds.push(why.kind());
         }
-    }
+    };
+    unanswered(waiting, has_it).await;
     assert_eq!(kinds, [Kind::NotReady, Kind::NotReady, Kind::Unavailable, Kind::Deadline]);
+    driver.ready_within(SOON).await.unwrap();
 }
 
 #[tokio::test]
@@ -70,7 +77,7 @@ async fn not_ready_is_named() {
     let _fake = Fake::new()
         .on(Method::Probe, |_| csi::ProbeResponse { ready: Some(false) }.into())
         .start(&scene.socket());
-    let error = scene.driver(settings()).ready_within(Duration::from_millis(200)).await.unwrap_err();
+    let error = why_not(&scene.driver(settings())).await;
     says(
         error,
         &["Probe to driver at ", "the driver says that it is not ready", "ask again after a growing pause"],
@@ -89,7 +96,7 @@ async fn capabilities_are_read_anew_after_a_restart() {
     tokio::time::timeout(SOON, before.ended()).await.unwrap();
     let _fake = Fake::new().capabilities(&[16, 17], &[]).start(&scene.socket());
     let mut states = driver.watch();
-    let is_new = |state: &volmedic_csi::State| matches!(state, volmedic_csi::State::Ready(session) if session.generation() == 2);
+    let is_new = |state: &State| matches!(state, State::Ready(session) if session.generation() == 2);
     tokio::time::timeout(SOON, states.wait_for(is_new)).await.unwrap().unwrap();
     let after = driver.session().unwrap();
     assert_eq!(dialect::controller(after.features()).probe, ControllerProbe::ListHealth);
@@ -110,7 +117,7 @@ async fn another_name_after_a_restart_is_refused() {
 
     let stranger = Fake::named("stranger.example").start(&scene.socket());
     let mut states = driver.watch();
-    let refused = |state: &volmedic_csi::State| matches!(state, volmedic_csi::State::Waiting(why) if why.kind() == Kind::WrongDriver);
+    let refused = |state: &State| matches!(state, State::Waiting(why) if why.kind() == Kind::WrongDriver);
     tokio::time::timeout(SOON, states.wait_for(refused)).await.unwrap().unwrap();
     says(
         driver.session().unwrap_err(),
@@ -130,7 +137,7 @@ async fn a_name_can_be_demanded() {
     let scene = Scene::new();
     let _fake = Fake::new().start(&scene.socket());
     let driver = scene.driver(Settings { expected_name: Some("other.example".into()), ..settings() });
-    let error = driver.ready_within(Duration::from_millis(200)).await.unwrap_err();
+    let error = why_not(&driver).await;
     says(error, &["it calls itself fake.example, but other.example is expected here"]);
 }
 
@@ -139,7 +146,7 @@ async fn bad_names_are_refused() {
     for name in ["", "a\nb", &"n".repeat(1000)] {
         let scene = Scene::new();
         let _fake = Fake::named(name).start(&scene.socket());
-        let error = scene.driver(settings()).ready_within(Duration::from_millis(100)).await.unwrap_err();
+        let error = why_not(&scene.driver(settings())).await;
         assert_eq!(error.kind(), Kind::Unreadable);
         says(
             &error,
@@ -177,7 +184,7 @@ async fn only_the_services_that_matter_are_asked() {
     let protocol = Protocol::Csi { controller: true, node: false };
     let session = scene.driver(Settings { protocol, ..settings() }).ready_within(SOON).await.unwrap();
     assert!(session.features().lists_volumes());
-    let both = scene.driver(settings()).ready_within(Duration::from_millis(100)).await.unwrap_err();
+    let both = why_not(&scene.driver(settings())).await;
     says(both, &["NodeGetCapabilities to driver fake.example failed", "no node here"]);
 }
 
@@ -215,7 +222,7 @@ async fn an_enormous_introduction_is_refused() {
     let scene = Scene::new();
     let _fake =
         Fake::new().on(Method::GetPluginInfo, |_| Reply::Message(vec![0; 1 << 20])).start(&scene.socket());
-    let error = scene.driver(settings()).ready_within(Duration::from_millis(200)).await.unwrap_err();
+    let error = why_not(&scene.driver(settings())).await;
     assert_eq!(error.kind(), Kind::TooLarge);
     says(error, &["too large: more than the 256 KiB that are taken of a GetPluginInfo answer"]);
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::sync::mpsc::unbounded_channel;
 use tonic::Code;
 use volmedic_csi::{
     Broken, Kind, Limits, Listed, ListedVolume, Method, Oddity, Pager, PassEnd, Secrets, Session, Visit,
@@ -12,7 +13,7 @@ use volmedic_csi::{
 };
 use volmedic_proto::csi;
 
-use crate::fake::{Call, Fake, Reply, Running, SOON, Scene, fail, says, settings};
+use crate::fake::{Call, Fake, Reply, Running, SOON, Scene, fail, says, settings, unanswered};
 
 pub(crate) fn entry(id: &str) -> csi::list_volumes_response::Entry {
     let volume = csi::Volume { volume_id: id.into(), ..Default::default() };
@@ -41,7 +42,7 @@ pub(crate) fn honest(call: &Call, volumes: usize) -> Reply {
 }
 
 pub(crate) fn limits() -> Limits {
-    Limits { page_deadline: Duration::from_secs(5), ..Limits::default() }
+    Limits { page_deadline: SOON, ..Limits::default() }
 }
 
 pub(crate) fn start(scene: &Scene, list: impl Fn(Call) -> Reply + Send + Sync + 'static) -> Running {
@@ -52,6 +53,27 @@ pub(crate) async fn walk(session: &Session, pager: &mut Pager) -> (Vec<ListedVol
     let mut volumes = Vec::new();
     let end = pager.list_volumes(session, |listed: Listed<ListedVolume>| volumes.push(listed.entry)).await;
     (volumes, end)
+}
+
+/// A pass over a list that at some point gets no answer any more.
+async fn pass_unanswered(
+    list: impl Fn(Call) -> Option<Reply> + Send + Sync + 'static,
+    limits: Limits,
+) -> (Vec<String>, PassEnd) {
+    let (got, has_it) = unbounded_channel();
+    let list = move |call: Call| {
+        list(call).unwrap_or_else(|| {
+            // Only the first is waited for.
+            let _ = got.send(());
+            Reply::Never
+        })
+    };
+    let scene = Scene::new();
+    let _fake = start(&scene, list);
+    let session = scene.driver(settings()).ready_within(SOON).await.unwrap();
+    let mut pager = Pager::new(limits);
+    let (volumes, end) = unanswered(walk(&session, &mut pager), has_it).await;
+    (volumes.into_iter().map(|volume| volume.volume_id).collect(), end)
 }
 
 /// One pass over a scripted list: the ids that came, and how it ended. The oddities must show up in the metrics, too.
@@ -192,9 +214,10 @@ impl Visit<ListedVolume> for Slow<'_> {
 #[tokio::test]
 async fn whoever_is_slow_to_take_a_page_holds_back_all_but_the_next() {
     let scene = Scene::new();
-    let asked = Arc::new(AtomicU64::new(0));
-    let count = asked.clone();
+    let [asked, taken] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+    let (count, done, (told, mut moments)) = (asked.clone(), taken.clone(), unbounded_channel());
     let _fake = start(&scene, move |call| {
+        told.send(done.load(Ordering::SeqCst)).unwrap();
         count.fetch_add(1, Ordering::SeqCst);
         match call.nth {
             0 => page(&["a"], "1"),
@@ -210,17 +233,26 @@ async fn whoever_is_slow_to_take_a_page_holds_back_all_but_the_next() {
     let slow = Slow { gate: gate.clone(), seen: &mut seen };
     let mut walk = Box::pin(pager.list_volumes(&session, slow));
     for pages in 1..=4 {
-        // Long enough for all pages to come, if nothing held them back.
-        let early = tokio::time::timeout(Duration::from_millis(100), &mut walk).await;
-        assert!(early.is_err(), "it ended before page {pages} was taken");
         let ahead = (pages + 1).min(4);
-        assert_eq!(asked.load(Ordering::SeqCst), ahead, "while page {pages} is taken");
+        let deadline = std::time::Instant::now() + SOON;
+        // And a moment more, in which all pages would come if nothing held them back.
+        while asked.load(Ordering::SeqCst) < ahead {
+            assert!(std::time::Instant::now() < deadline, "page {ahead} is not asked for");
+            let early = tokio::time::timeout(Duration::from_millis(20), &mut walk).await;
+            assert!(early.is_err(), "it ended before page {pages} was taken");
+        }
+        let early = tokio::time::timeout(Duration::from_millis(50), &mut walk).await;
+        assert!(early.is_err(), "it ended before page {pages} was taken");
+        taken.fetch_add(1, Ordering::SeqCst);
         gate.add_permits(1);
     }
     gate.add_permits(1);
     assert!(tokio::time::timeout(SOON, &mut walk).await.unwrap().complete());
     drop(walk);
     assert_eq!(seen, ["a", "b", "c", "d"]);
+    // Of each page that was asked for: how many were taken before it.
+    let early: Vec<u64> = std::iter::from_fn(|| moments.try_recv().ok()).collect();
+    assert_eq!(early, [0, 0, 1, 2], "it asks for one page ahead");
 }
 
 #[tokio::test]
@@ -325,11 +357,8 @@ async fn health_with_duplicates_and_unknown_numbers() {
 
 #[tokio::test]
 async fn a_page_that_never_comes() {
-    let limits = Limits { page_deadline: Duration::from_millis(200), ..limits() };
-    let list = |call: Call| if call.nth == 0 { page(&["a"], "1") } else { Reply::Never };
-    let started = std::time::Instant::now();
-    let (ids, end) = pass(list, limits).await;
-    assert!(started.elapsed() < Duration::from_secs(5));
+    let list = |call: Call| (call.nth == 0).then(|| page(&["a"], "1"));
+    let (ids, end) = pass_unanswered(list, limits()).await;
     assert_eq!(ids, ["a"]);
     // Asked for in halves, three times, and then left.
     assert_eq!(end.counts.retries, 3);
@@ -346,7 +375,9 @@ async fn a_page_that_never_comes() {
 /// Too much at once, said in three ways: the page size comes down until it fits, and stays there.
 #[tokio::test]
 async fn pages_that_are_too_much() {
-    for too_much in ["slow", "exhausted", "huge"] {
+    // A slow one costs a deadline for each time that it is asked for less, so it is asked once.
+    let slow = Limits { first_size: 200, page_deadline: Duration::from_secs(5), ..limits() };
+    for (too_much, limits, times) in [("slow", slow, 1), ("exhausted", limits(), 3), ("huge", limits(), 3)] {
         let scene = Scene::new();
         let _fake = start(&scene, move |call| {
             let asked: csi::ListVolumesRequest = call.read();
@@ -360,11 +391,11 @@ async fn pages_that_are_too_much() {
             }
         });
         let session = scene.driver(settings()).ready_within(SOON).await.unwrap();
-        let mut pager = Pager::new(Limits { page_deadline: Duration::from_secs(1), ..limits() });
+        let mut pager = Pager::new(limits);
         let (volumes, end) = walk(&session, &mut pager).await;
         assert!(end.complete(), "{too_much}: {end}");
-        assert_eq!((volumes.len(), end.counts.retries), (250, 3), "{too_much}: {end}");
-        says(end, &["asked 3 times to send a page in smaller pieces"]);
+        assert_eq!((volumes.len(), end.counts.retries), (250, times), "{too_much}: {end}");
+        says(end, &[&format!("asked {times} time"), "to send a page in smaller pieces"]);
         let (_, end) = walk(&session, &mut pager).await;
         assert_eq!(end.counts.retries, 0, "{too_much}: the size that fits was forgotten: {end}");
     }
@@ -459,11 +490,11 @@ async fn the_bounds_of_a_pass() {
     assert_eq!(ids.len(), 5);
     says(end, &["the driver listed 5 entries and went on"]);
 
-    let slow = move |call: Call| Reply::Later(Duration::from_millis(20), Box::new(endless(call)));
-    let (ids, end) = pass(slow, Limits { pass_deadline: Duration::from_millis(200), ..limits() }).await;
-    assert!(!ids.is_empty());
+    let stuck = move |call: Call| (call.nth < 3).then(|| endless(call));
+    let (ids, end) = pass_unanswered(stuck, Limits { pass_deadline: SOON / 2, ..limits() }).await;
+    assert_eq!(ids.len(), 3);
     assert!(!end.complete());
-    assert!(end.took < Duration::from_secs(2), "{end}");
+    assert!(end.took >= SOON / 2 && end.took < SOON, "the pass ends before the page's own deadline: {end}");
 
     let (_, end) = pass(endless, Limits { pass_deadline: Duration::ZERO, ..limits() }).await;
     says(end, &["the list did not end within 0"]);

@@ -30,8 +30,7 @@ pub(super) fn check(facts: &VolumeFacts, sysfs: &Sysfs) -> Vec<Condition> {
 }
 
 fn dead_mounter() -> Condition {
-    let message =
-        "the process that serves the volume is gone; whoever uses it waits or gets errors until it is healed";
+    let message = "the process that serves the volume is gone; processes that use it wait or get errors until it is healed";
     Condition::new(Status::Inaccessible, WellKnown::MounterDead.into(), message)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use volmedic_health::{Condition, Status, WellKnown};
 use volmedic_host::block::Sysfs;
@@ -74,16 +74,18 @@ impl Checks {
         &self.helpers
     }
 
-    /// Looks at one volume. Whoever asks for the same volume to the same depth meanwhile gets the same report.
+    /// Looks at one volume. A caller that asks about the same volume meanwhile gets the same report, if its facts are not
+    /// newer.
     ///
-    /// `table` is read by the caller, once for a whole pass.
-    pub fn look(&self, facts: &VolumeFacts, table: &Table, depth: Depth) -> Report {
+    /// `table` is read by the caller, once for a whole pass; `as_of` is a time before that and before `facts` was made.
+    pub fn look(&self, facts: &VolumeFacts, table: &Table, as_of: Instant, depth: Depth) -> Report {
         match depth {
             Depth::Shallow => self.examine(facts, table, depth),
             Depth::Deep => {
                 // The first may wait for a helper's place and then for its answer.
                 let patience = self.settings.deadline * 2 + Duration::from_secs(1);
-                let shared = self.flights.share(&facts.id, patience, || self.examine(facts, table, depth));
+                let shared =
+                    self.flights.share(&facts.id, as_of, patience, || self.examine(facts, table, depth));
                 shared.unwrap_or_else(|| Report {
                     blind: Some(format!("another look at {} did not end in time; ask again", facts.id)),
                     ..Report::default()

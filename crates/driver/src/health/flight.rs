@@ -1,4 +1,4 @@
-//! One look per volume at a time; whoever comes meanwhile shares its result.
+//! One look per volume at a time. A caller shares the result of another only if it is not older than its own question.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -12,6 +12,8 @@ pub(super) struct Flights<T> {
 
 #[derive(Debug)]
 struct Flight<T> {
+    /// What it looks at was known at this time.
+    as_of: Instant,
     landed: Mutex<Landing<T>>,
     told: Condvar,
 }
@@ -20,7 +22,7 @@ struct Flight<T> {
 enum Landing<T> {
     InTheAir,
     Landed(T),
-    /// Whoever flew it panicked.
+    /// The one that flew it panicked.
     Lost,
 }
 
@@ -29,24 +31,35 @@ impl<T: Clone> Flights<T> {
         Self { open: Mutex::default() }
     }
 
-    /// Does `act` unless somebody already does it for the same key; then waits for that result, at most for
-    /// `patience`. `None` when the wait was in vain.
-    pub(super) fn share(&self, key: &str, patience: Duration, act: impl FnOnce() -> T) -> Option<T> {
-        let (flight, mine) = {
-            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-            match open.get(key) {
-                Some(flight) => (flight.clone(), false),
-                None => {
-                    let flight =
-                        Arc::new(Flight { landed: Mutex::new(Landing::InTheAir), told: Condvar::new() });
-                    open.insert(key.to_owned(), flight.clone());
-                    (flight, true)
+    /// Does `act`, which looks at things as they were at `as_of` or later, unless such a look is under way for the same
+    /// key; then waits for that result. An older look is waited for and not shared: a caller that asks after a volume was
+    /// healed must not get what was seen before. `None` when it is not over within `patience`, or was lost.
+    pub(super) fn share(
+        &self,
+        key: &str,
+        as_of: Instant,
+        patience: Duration,
+        act: impl FnOnce() -> T,
+    ) -> Option<T> {
+        let end = Instant::now() + patience;
+        let flight = loop {
+            let flight = {
+                let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+                match open.get(key) {
+                    Some(flight) => flight.clone(),
+                    None => {
+                        let landed = Mutex::new(Landing::InTheAir);
+                        let flight = Arc::new(Flight { as_of, landed, told: Condvar::new() });
+                        open.insert(key.to_owned(), flight.clone());
+                        break flight;
+                    }
                 }
+            };
+            let over = flight.wait(end)?;
+            if flight.as_of >= as_of {
+                return over;
             }
         };
-        if !mine {
-            return flight.wait(patience);
-        }
         let mut pilot = Pilot { flights: self, key, flight: &flight, result: Landing::Lost };
         let result = act();
         pilot.result = Landing::Landed(result.clone());
@@ -55,13 +68,14 @@ impl<T: Clone> Flights<T> {
 }
 
 impl<T: Clone> Flight<T> {
-    fn wait(&self, patience: Duration) -> Option<T> {
-        let end = Instant::now() + patience;
+    /// Its result, if it has one. `None` when it is not over at `end`.
+    #[expect(clippy::option_option, reason = "not over, and over without a result, are different")]
+    fn wait(&self, end: Instant) -> Option<Option<T>> {
         let mut landed = self.landed.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             match &*landed {
-                Landing::Landed(result) => return Some(result.clone()),
-                Landing::Lost => return None,
+                Landing::Landed(result) => return Some(Some(result.clone())),
+                Landing::Lost => return Some(None),
                 Landing::InTheAir => {}
             }
             let left = end.saturating_duration_since(Instant::now());
@@ -73,7 +87,7 @@ impl<T: Clone> Flight<T> {
     }
 }
 
-/// Tells those who wait, also when the work panics.
+/// Wakes those that wait, also when the work panics.
 struct Pilot<'f, T> {
     flights: &'f Flights<T>,
     key: &'f str,
@@ -83,7 +97,7 @@ struct Pilot<'f, T> {
 
 impl<T> Drop for Pilot<'_, T> {
     fn drop(&mut self) {
-        // Closed before told: a caller that comes in between starts a new look rather than get an old result.
+        // Closed before those that wait are woken: a caller in between starts a new look rather than get an old result.
         self.flights.open.lock().unwrap_or_else(PoisonError::into_inner).remove(self.key);
         let result = std::mem::replace(&mut self.result, Landing::Lost);
         *self.flight.landed.lock().unwrap_or_else(PoisonError::into_inner) = result;
@@ -98,30 +112,31 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(10);
+    const LONG: Duration = Duration::from_mins(2);
 
     #[test]
-    fn whoever_comes_meanwhile_shares_the_result_and_whoever_comes_later_does_not() {
-        let flights = Flights::new();
+    fn callers_with_the_same_or_an_older_question_share_the_result() {
+        let (flights, now) = (Flights::new(), Instant::now());
         let [entered, release] = [Barrier::new(2), Barrier::new(2)];
         let acts = AtomicU32::new(0);
         std::thread::scope(|scope| {
             let first = scope.spawn(|| {
-                flights.share("v", LONG, || {
+                flights.share("v", now, LONG, || {
                     entered.wait();
                     release.wait();
                     acts.fetch_add(1, Ordering::SeqCst) + 1
                 })
             });
             entered.wait();
-            let sharers: Vec<_> =
-                (0..4).map(|_| scope.spawn(|| flights.share("v", LONG, || unreachable!("shared")))).collect();
+            let sharers: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| flights.share("v", now, LONG, || unreachable!("shared"))))
+                .collect();
             assert_eq!(
-                flights.share("v", Duration::from_millis(1), || unreachable!("shared")),
+                flights.share("v", now, Duration::from_millis(1), || unreachable!("shared")),
                 None,
                 "no more patience"
             );
-            assert_eq!(flights.share("other", LONG, || 77), Some(77), "another volume is not held up");
+            assert_eq!(flights.share("other", now, LONG, || 77), Some(77), "another volume is not held up");
             // The sharers hold the flight besides the map, its pilot and nobody else.
             while Arc::strong_count(&flights.open.lock().unwrap()["v"]) < 2 + sharers.len() {
                 std::thread::yield_now();
@@ -132,23 +147,48 @@ mod tests {
                 assert_eq!(sharer.join().unwrap(), Some(1));
             }
         });
-        assert_eq!(flights.share("v", LONG, || 2), Some(2));
+        assert_eq!(flights.share("v", now, LONG, || 2), Some(2));
+    }
+
+    #[test]
+    fn a_newer_question_is_not_answered_with_what_was_seen_before_it() {
+        let (flights, before) = (Flights::new(), Instant::now());
+        let after = before + Duration::from_nanos(1);
+        let [entered, release] = [Barrier::new(2), Barrier::new(2)];
+        std::thread::scope(|scope| {
+            let old = scope.spawn(|| {
+                flights.share("v", before, LONG, || {
+                    entered.wait();
+                    release.wait();
+                    "dead"
+                })
+            });
+            entered.wait();
+            let new = scope.spawn(|| flights.share("v", after, LONG, || "healed"));
+            let patience = Duration::from_millis(1);
+            assert_eq!(flights.share("v", after, patience, || "two at a time"), None, "no more patience");
+            while Arc::strong_count(&flights.open.lock().unwrap()["v"]) < 3 {
+                std::thread::yield_now();
+            }
+            release.wait();
+            assert_eq!((old.join().unwrap(), new.join().unwrap()), (Some("dead"), Some("healed")));
+        });
     }
 
     #[test]
     fn a_panic_strands_nobody() {
-        let flights: Flights<u32> = Flights::new();
+        let (flights, now): (Flights<u32>, _) = (Flights::new(), Instant::now());
         let [entered, release] = [Barrier::new(2), Barrier::new(2)];
         std::thread::scope(|scope| {
             let first = scope.spawn(|| {
-                flights.share("v", LONG, || {
+                flights.share("v", now, LONG, || {
                     entered.wait();
                     release.wait();
                     panic!("on purpose")
                 })
             });
             entered.wait();
-            let sharer = scope.spawn(|| flights.share("v", LONG, || unreachable!("shared")));
+            let sharer = scope.spawn(|| flights.share("v", now, LONG, || unreachable!("shared")));
             while Arc::strong_count(&flights.open.lock().unwrap()["v"]) < 3 {
                 std::thread::yield_now();
             }
@@ -156,6 +196,6 @@ mod tests {
             assert!(first.join().is_err());
             assert_eq!(sharer.join().unwrap(), None);
         });
-        assert_eq!(flights.share("v", LONG, || 3), Some(3), "and the next look works");
+        assert_eq!(flights.share("v", now, LONG, || 3), Some(3), "and the next look works");
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Healed {
     pub(crate) message: String,
 }
 
-/// How long a volume may take to be well after it was mended: others who looked at it meanwhile saw it as it was.
+/// How long a volume may take to be healthy after it was healed: a look that began earlier is waited for.
 const RECOVERY: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(100);
 /// As much as Kubernetes takes of a message.
@@ -138,7 +138,7 @@ impl Notes {
             let _ = write!(message, "; {why}");
         }
         if after.is_empty() {
-            message.push_str("; the volume is well now");
+            message.push_str("; the volume is healthy now");
         } else {
             let _ = write!(message, "; still wrong:");
             for condition in after {
@@ -164,12 +164,12 @@ mod tests {
         let mut notes = Notes::default();
         assert_eq!(
             notes.told(&[]).message,
-            "nothing that could be mended safely was found; the volume is well now"
+            "nothing that could be mended safely was found; the volume is healthy now"
         );
         notes.done("the mounter was started again");
         let told = notes.told(&[]);
         assert!(!told.abnormal);
-        assert_eq!(told.message, "the mounter was started again; the volume is well now");
+        assert_eq!(told.message, "the mounter was started again; the volume is healthy now");
         notes.failed("ä".repeat(2000));
         let ill = Condition::new(Status::Inaccessible, WellKnown::IOHung.into(), "it hangs");
         let told = notes.told(&[ill]);

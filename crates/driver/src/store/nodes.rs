@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -10,6 +11,13 @@ use super::disk::{read_record, sync_dir, write_record};
 use crate::error::{Error, Result};
 use crate::record::NodeRecord;
 use crate::state_dir::{StateDir, is_id};
+
+/// Which writing of a record this is: each is a new file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Version {
+    inode: u64,
+    changed: (i64, i64),
+}
 
 #[derive(Debug)]
 pub(crate) struct Nodes {
@@ -50,6 +58,12 @@ impl Nodes {
             }
         }
         Ok(self.load(id)?.unwrap_or_default())
+    }
+
+    /// Changes with each change of the record, in whatever process. `None` when there is none.
+    pub(crate) fn version(&self, id: &str) -> Option<Version> {
+        let file = fs::symlink_metadata(self.state.volume(id).node_record()).ok()?;
+        Some(Version { inode: file.ino(), changed: (file.ctime(), file.ctime_nsec()) })
     }
 
     /// A volume that was put at a place inside of this one, or around it.

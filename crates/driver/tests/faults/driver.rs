@@ -22,7 +22,7 @@ use volmedic_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume
 use super::roles::DRIVER;
 
 /// Longer than any single answer may take, with a hung volume and a slow machine.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
 pub(crate) struct Driver {
     folder: tempfile::TempDir,

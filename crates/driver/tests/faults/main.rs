@@ -22,33 +22,33 @@ mod volumes;
 fn main() {
     volmedic_host::helper::run_if_asked();
     roles::run_if_asked();
-    let is_root = rustix::process::geteuid().is_root();
-    if is_root {
+    if volmedic_testkit::packages::is_root() {
         volmedic_testkit::packages::ensure(&["btrfs-progs", "e2fsprogs", "mount", "xfsprogs"]).unwrap();
     }
     let mut trials = Vec::new();
     for &kind in Kind::ALL {
         let run = move || {
+            require_root();
             volumes::every_fault_on(kind);
             Ok(())
         };
-        trials.push(Trial::test(format!("every_fault_on_{}", kind.name()), run).with_ignored_flag(!is_root));
+        trials.push(Trial::test(format!("every_fault_on_{}", kind.name()), run));
     }
     for &kind in Kind::ALL {
         let run = move || {
+            require_root();
             heal::harm::a_heal_does_no_harm_to(kind);
             Ok(())
         };
-        trials.push(
-            Trial::test(format!("a_heal_does_no_harm_to_{}", kind.name()), run).with_ignored_flag(!is_root),
-        );
+        trials.push(Trial::test(format!("a_heal_does_no_harm_to_{}", kind.name()), run));
     }
     for &(name, test) in of_the_driver::TESTS.iter().chain(heal::tests()) {
         let run = move || {
+            require_root();
             test();
             Ok(())
         };
-        trials.push(Trial::test(name, run).with_ignored_flag(!is_root));
+        trials.push(Trial::test(name, run));
     }
     trials.push(Trial::test("the_table_has_no_row_that_is_not_tested", || {
         table::check_completeness();
@@ -57,4 +57,8 @@ fn main() {
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     table::bless();
     conclusion.exit();
+}
+
+fn require_root() {
+    volmedic_testkit::packages::require_root("it mounts volumes");
 }

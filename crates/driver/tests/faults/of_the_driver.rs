@@ -6,7 +6,7 @@ use tonic::Code;
 use volmedic_driver::fault::{Fault, Kind};
 use volmedic_proto::csi as wire;
 
-use super::driver::{Driver, Volume};
+use super::driver::{Driver, PATIENCE, Volume};
 
 pub(crate) type Test = (&'static str, fn());
 
@@ -26,7 +26,7 @@ fn info(driver: &Driver, patience: Duration) -> Option<Result<(), Code>> {
     })
 }
 
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = PATIENCE;
 
 fn frozen() {
     let driver = Driver::start();
@@ -55,7 +55,11 @@ fn slow() {
     assert_eq!(info(&driver, LONG), Some(Ok(())));
     assert!(asked.elapsed() >= Duration::from_secs(5), "{:?}", asked.elapsed());
     driver.faults().clear(Fault::DriverSlow, None).unwrap();
-    assert_eq!(info(&driver, Duration::from_secs(4)), Some(Ok(())));
+    // With the fault no answer comes within five seconds; without it, some do, however busy the machine is.
+    let end = Instant::now() + PATIENCE;
+    while info(&driver, Duration::from_secs(4)) != Some(Ok(())) {
+        assert!(Instant::now() < end, "it answers no sooner than with the fault");
+    }
 }
 
 fn failing() {

@@ -49,15 +49,17 @@ fn drive(arguments: &[String]) -> ! {
         call_deadline: Duration::from_mins(1),
         program: std::env::current_exe().unwrap(),
         checks: Settings {
-            deadline: Duration::from_secs(1),
+            deadline: Duration::from_secs(
+                given("--check-deadline=").map_or(10, |text| text.parse().unwrap()),
+            ),
             entries: 64,
             thresholds: Thresholds::default(),
-            // So often that the effect of a fault, and of its end, is seen within a test's patience.
+            // So often that the effect of a fault, and of its end, is seen soon.
             fsck: Schedule {
                 every: Some(Duration::from_millis(500)),
                 runs: 3,
                 gap: Duration::from_millis(50),
-                deadline: Duration::from_secs(30),
+                deadline: Duration::from_mins(1),
             },
         },
         addons,

@@ -18,7 +18,6 @@ use libtest_mimic::{Arguments, Trial};
 fn main() {
     volmedic_host::helper::run_if_asked();
     mounts::mount_if_asked();
-    let is_root = rustix::process::geteuid().is_root();
     let tests: [(&str, fn()); 3] = [
         ("arbitrary_sequences_of_calls", sequences::arbitrary_sequences_of_calls),
         ("arbitrary_bytes_to_every_method", bytes::arbitrary_bytes_to_every_method),
@@ -31,7 +30,9 @@ fn main() {
         })
     };
     let mut trials: Vec<Trial> = tests.into_iter().map(trial).collect();
-    let mounting: (&str, fn()) = ("arbitrary_sequences_that_mount", mounts::arbitrary_sequences_that_mount);
-    trials.push(trial(mounting).with_ignored_flag(!is_root));
+    trials.push(trial(("arbitrary_sequences_that_mount", || {
+        volmedic_testkit::packages::require_root("it mounts volumes");
+        mounts::arbitrary_sequences_that_mount();
+    })));
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }

@@ -173,22 +173,21 @@ fn too_slow(fs_type: &'static str) {
     let told = check(&job, &Schedule { deadline: after, ..QUICK }, &|| false);
     assert_eq!(told, Verdict::TimedOut { after });
     let told = check(&job, &QUICK, &|| asked.elapsed() > Duration::from_millis(600));
+    // Otherwise it would have timed out, too.
     assert!(matches!(&told, Verdict::Refused { why } if why.contains("called off")), "{told}");
-    assert!(asked.elapsed() < Duration::from_secs(10));
 }
 
 fn beside(fs_type: &'static str) {
     let volume = Volume::new(fs_type);
-    let checks = checks_with(QUICK);
+    // So long that a look which waited for the verdict would have it.
+    let checks = checks_with(Schedule { gap: Duration::from_secs(5), ..QUICK });
     rustix::fs::sync();
     overwrite(&volume, superblock(fs_type), 512);
-    let asked = Instant::now();
     assert_eq!(volume.look(&checks).checked, None, "nothing known yet, and nobody waits for it");
-    assert!(asked.elapsed() < Duration::from_secs(5));
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_mins(3);
     while volume.look(&checks).checked.is_none() {
-        assert!(Instant::now() < end, "no verdict within 30 s");
-        std::thread::sleep(Duration::from_millis(20));
+        assert!(Instant::now() < end, "no verdict within three minutes");
+        std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(volume.found(&checks), ["Degraded/FilesystemCorruption"]);
     let message = volume.messages(&checks);

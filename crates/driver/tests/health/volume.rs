@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use volmedic_driver::health::{
@@ -95,7 +95,7 @@ impl Volume {
     }
 
     pub(crate) fn look(&self, checks: &Checks) -> Report {
-        checks.look(&self.facts(), &Table::read().unwrap(), Depth::Deep)
+        checks.look(&self.facts(), &Table::read().unwrap(), Instant::now(), Depth::Deep)
     }
 
     /// What is found, as `Status/Reason` in the order of the checks.
@@ -123,8 +123,11 @@ impl Drop for Volume {
                 unmount(&place, UnmountFlags::DETACH).unwrap();
             }
         }
-        let attached = Path::new(&format!("/sys/block/loop{}/loop/backing_file", self.number)).exists();
-        if attached {
+        // Once detached, its number may be another test's.
+        let file = format!("/sys/block/loop{}/loop/backing_file", self.number);
+        let is_ours =
+            fs::read_to_string(file).is_ok_and(|file| Path::new(&file).starts_with(self.folder.path()));
+        if is_ours {
             run("losetup", &["--detach", &self.device().display().to_string()]);
         }
     }
@@ -138,7 +141,8 @@ pub(crate) fn checks() -> Checks {
 
 pub(crate) fn checks_with(schedule: Schedule) -> Checks {
     let settings = Settings {
-        deadline: Duration::from_secs(5),
+        // None of these volumes hangs; a busy machine takes its time.
+        deadline: Duration::from_mins(1),
         thresholds: Thresholds { bytes: 0.95, inodes: 0.95, gap: 0.05 },
         fsck: schedule,
         ..Settings::default()

@@ -12,7 +12,7 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -233,10 +233,12 @@ impl Surgeon for Dialer {
 impl Dialer {
     /// Has a relay ask its driver about one volume.
     pub async fn ask(&self, relay: &Relayed, message: HealRequest, deadline: Duration) -> Outcome {
+        let began = Instant::now();
         let channel = match self.channel(relay).await {
             Ok(channel) => channel,
             Err(error) => return Outcome::NotReached { why: chain(&error) },
         };
+        let deadline = deadline.saturating_sub(began.elapsed());
         let request = match self.call(relay, message, deadline) {
             Ok(request) => request,
             Err(status) => return Outcome::NotReached { why: status.message().to_owned() },

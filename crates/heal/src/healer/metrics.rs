@@ -29,7 +29,7 @@ const SKIPPED: Described = (
     &["driver_name", "why"],
     "Times that a volume was not mended, by the guard that stood in the way",
 );
-const RUNNING: Described = ("volmedic_heal_in_flight", "gauge", &[], "Heals that are under way");
+const RUNNING: Described = ("volmedic_heal_in_flight", "gauge", &[], "Heals and checks that are under way");
 const OPEN: Described =
     ("volmedic_heal_open", "gauge", &[], "Volumes that are to be mended or checked and have not been");
 const BRAKES: Described = (

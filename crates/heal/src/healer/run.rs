@@ -79,6 +79,7 @@ pub async fn run<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller>(
         tasks: JoinSet::new(),
         tickets: HashMap::new(),
         telling: Arc::new(Semaphore::new(TELLING)),
+        checked: 0,
     };
     let mut waiting = Vec::new();
     loop {
@@ -175,6 +176,8 @@ struct Ward<C, S, E, N, T> {
     /// Of tasks that hold one.
     tickets: HashMap<Id, Ticket>,
     telling: Arc<Semaphore>,
+    /// Volumes that were checked and found healthy, and not yet logged.
+    checked: usize,
 }
 
 /// What the triage sees of the world.
@@ -224,6 +227,13 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
         if self.pvs.len() > 2 * self.triage.known() + 1024 {
             let triage = &self.triage;
             self.pvs.retain(|place, _| triage.knows(place));
+        }
+        // One line for all of them: checking is not healing.
+        if self.checked > 0 && !self.tickets.values().any(Ticket::is_check) {
+            tracing::info!(
+                volumes = std::mem::take(&mut self.checked),
+                "volumes were checked and are healthy"
+            );
         }
         let brakes = self.triage.brakes().count();
         self.metrics.stand(self.triage.in_flight(), self.triage.open(), brakes, self.relays.len());

@@ -29,6 +29,13 @@ pub struct Ticket {
     pub nth: u32,
 }
 
+impl Ticket {
+    /// The volume is only checked: nothing is known to be wrong with it, and no person asked for it.
+    pub fn is_check(&self) -> bool {
+        self.complaint.is_none() && !self.by_person && self.nth <= 1
+    }
+}
+
 /// A decision not to act, to be told to people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {

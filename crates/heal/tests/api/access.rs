@@ -10,9 +10,9 @@ use volmedic_heal::relay::{Access, Certificate, Metrics, Refused, Relay, RelayEr
 use volmedic_proto::relay::HealRequest;
 
 use crate::pki::Authority;
-use crate::stage::{AUDIENCE, Stage, eventually};
+use crate::stage::{AUDIENCE, PATIENCE, Stage, eventually};
 
-const DEADLINE: Duration = Duration::from_secs(40);
+const DEADLINE: Duration = PATIENCE;
 
 fn request(pv: &str) -> HealRequest {
     HealRequest { persistent_volume: pv.to_owned(), ..HealRequest::default() }

@@ -15,7 +15,7 @@ use volmedic_proto::healer::NodeHealerResponse;
 use volmedic_testkit::objects;
 
 use crate::driver::{Fake, Serving};
-use crate::stage::{Stage, eventually};
+use crate::stage::{PATIENCE, Stage, eventually};
 
 /// Sees what it is told to see.
 #[derive(Clone)]
@@ -67,7 +67,7 @@ impl Scene {
             },
             allow_loopback: true,
             trusted_namespaces: [stage.namespace.clone()].into(),
-            deadline: Duration::from_secs(40),
+            deadline: PATIENCE,
             ..Options::default()
         };
         options.rules.default = mode;
@@ -94,6 +94,12 @@ impl Scene {
             .iter()
             .filter(|record| record.place.as_ref().is_some_and(|place| *place.handle == *handle));
         about.map(|record| record.news.reason()).collect()
+    }
+
+    /// The driver was asked about this volume and no other. Where it stays ill, it is asked again and again.
+    fn asked_about(&self, handle: &str) -> bool {
+        let asked = self.asked();
+        !asked.is_empty() && asked.iter().all(|volume| volume == handle)
     }
 
     fn asked(&self) -> Vec<String> {
@@ -159,14 +165,13 @@ async fn an_ill_volume_is_mended_and_the_story_told_in_order() {
     .await;
     let pv = format!("pv-{}-data", scene.stage.namespace);
     scene.ill("vol-1", &pv);
-    eventually("it is mended", async || {
-        let reasons = scene.reasons("vol-1");
-        reasons.ends_with(&["HealingStarted", "HealingSucceeded"])
-    })
-    .await;
+    eventually("it is mended", async || scene.reasons("vol-1").contains(&"HealingSucceeded")).await;
     *scene.told.ill.lock().unwrap() = false;
+    // As long as it was seen to be ill it may have been tried again.
+    assert_eq!(scene.reasons("vol-1")[..2], ["HealingStarted", "HealingSucceeded"]);
     let records = scene.told.records.lock().unwrap().clone();
-    let started = records.iter().find(|record| record.news.reason() == "HealingStarted").unwrap();
+    let of = |reason: &str| records.iter().find(|record| record.news.reason() == reason).unwrap();
+    let started = of("HealingStarted");
     let kinds: Vec<_> = started.about.iter().map(|object| (object.kind, &*object.name)).collect();
     assert_eq!(kinds, [(Kind::PersistentVolumeClaim, "data"), (Kind::Pod, "user")]);
     assert!(
@@ -174,7 +179,7 @@ async fn an_ill_volume_is_mended_and_the_story_told_in_order() {
         "{}",
         started.text()
     );
-    let succeeded = records.last().unwrap().text();
+    let succeeded = of("HealingSucceeded").text();
     assert!(succeeded.contains("(mounter restarted)"), "{succeeded}");
     scene.end().await;
 }
@@ -200,7 +205,7 @@ async fn observing_asks_nobody_and_says_what_it_would_do() {
     // The claim's own word counts from the next look on.
     let patch = Patch::Merge(json!({"metadata": {"annotations": {"volmedic.dev/heal": "auto"}}}));
     claims.patch("data", &PatchParams::default(), &patch).await.unwrap();
-    eventually("it is mended", async || scene.asked() == ["vol-1"]).await;
+    eventually("it is mended", async || scene.asked_about("vol-1")).await;
     scene.end().await;
 }
 
@@ -218,7 +223,7 @@ async fn a_consent_on_the_claim_opens_the_way() {
     let now = Timestamp::now().to_string();
     let patch = Patch::Merge(json!({"metadata": {"annotations": {"volmedic.dev/heal-approved": now}}}));
     claims.patch("data", &PatchParams::default(), &patch).await.unwrap();
-    eventually("it is mended", async || scene.asked() == ["vol-1"]).await;
+    eventually("it is mended", async || scene.asked_about("vol-1")).await;
     scene.end().await;
 }
 

@@ -64,7 +64,7 @@ pub(crate) async fn define(client: &Client) {
         plural: "csiaddonsnodes".into(),
     };
     let objects = Api::<DynamicObject>::all_with(client.clone(), &resource);
-    let deadline = Instant::now() + Duration::from_mins(1);
+    let deadline = Instant::now() + Duration::from_mins(3);
     while objects.list(&ListParams::default()).await.is_err() {
         assert!(Instant::now() < deadline, "the kind is never served");
         tokio::time::sleep(Duration::from_millis(30)).await;

@@ -1,11 +1,14 @@
 //! The relay's CSIAddonsNode, as csi-addons would have written it.
 
-use kube::api::DeleteParams;
+use std::pin::pin;
+
+use futures_util::TryStreamExt;
+use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
 use volmedic_api::addons::{CREATED_BY, RELAY, UPDATED_AT};
 use volmedic_heal::Relay;
 use volmedic_heal::relay::Metrics;
 
-use crate::stage::{Stage, eventually};
+use crate::stage::{PATIENCE, Stage, eventually};
 
 #[tokio::test]
 async fn it_has_the_names_owners_and_annotations_that_csi_addons_gives_it() {
@@ -85,13 +88,22 @@ async fn the_next_pod_of_the_daemonset_takes_over_and_the_old_one_does_not_take_
 async fn a_driver_that_cannot_heal_is_not_registered() {
     let stage = Stage::new().await;
     let fake = stage.fake().cannot_heal();
-    let _driver = fake.serve();
+    let unable = fake.serve();
     stage.agent("agent-x").await;
     let driver = fake.connect();
     let options = stage.relay_options("agent-x");
+    let registrations = stage.registrations();
+    let version =
+        registrations.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let relay = Relay::start(&stage.client, driver.clone(), options, Metrics::default()).await.unwrap();
-    assert!(driver.ready_within(crate::stage::PATIENCE).await.is_ok());
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    assert!(stage.registration().await.is_none());
+    assert!(driver.ready_within(PATIENCE).await.is_ok());
+    // The next one can: the first that was registered is that one.
+    drop(unable);
+    let able = jiff::Timestamp::now();
+    let _driver = stage.fake().serve();
+    let mut events = pin!(registrations.watch(&WatchParams::default(), &version).await.unwrap());
+    let first = tokio::time::timeout(PATIENCE, events.try_next()).await.unwrap().unwrap();
+    let Some(WatchEvent::Added(object)) = first else { panic!("{first:?}") };
+    assert!(object.annotation(UPDATED_AT).parse::<jiff::Timestamp>().unwrap() >= able, "{object:?}");
     relay.stop().await;
 }

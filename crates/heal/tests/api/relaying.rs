@@ -15,9 +15,9 @@ use volmedic_proto::csi::volume_capability::AccessType;
 use volmedic_proto::healer::NodeHealerResponse;
 use volmedic_proto::relay::HealRequest;
 
-use crate::stage::{Stage, create, eventually};
+use crate::stage::{PATIENCE, Stage, create, eventually};
 
-const DEADLINE: Duration = Duration::from_secs(40);
+const DEADLINE: Duration = PATIENCE;
 const SECRET: &str = "correct-horse-battery-staple";
 
 fn request(pv: &str) -> HealRequest {
@@ -262,7 +262,7 @@ async fn one_volume_has_one_heal_at_a_time_and_it_outlives_its_caller() {
     let (release, held) = channel::<()>();
     let held: Mutex<Receiver<()>> = Mutex::new(held);
     let fake = stage.fake().that(move |_| {
-        let _ = held.lock().unwrap().recv_timeout(Duration::from_mins(1));
+        let _ = held.lock().unwrap().recv_timeout(PATIENCE);
         Ok(NodeHealerResponse { abnormal: false, message: "at last".into() })
     });
     let (_driver, metrics) = (fake.serve(), Metrics::default());

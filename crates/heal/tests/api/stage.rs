@@ -22,7 +22,7 @@ use crate::kind::define;
 use crate::pki::Authority;
 
 pub(crate) const AUDIENCE: &str = "volmedic-relay";
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 const HEALER: &str = "volmedic-hub";
 
 pub(crate) struct Stage {
@@ -62,7 +62,7 @@ impl Stage {
     /// The shipped manifest, for this namespace.
     fn apply_rights(&self) {
         let manifest: PathBuf =
-            [env!("CARGO_MANIFEST_DIR"), "../../deploy/rbac-healer.yaml"].iter().collect();
+            [env!("CARGO_MANIFEST_DIR"), "../../deploy/chart/files/rbac-healer.yaml"].iter().collect();
         let text = std::fs::read_to_string(manifest).unwrap();
         let mut ours = String::new();
         for document in text.split("\n---\n") {
@@ -152,7 +152,7 @@ impl Stage {
                 key: self.folder.path().join("tls.key"),
             },
             access: Access::Checked { audience: AUDIENCE.to_owned() },
-            deadline: Duration::from_secs(30),
+            deadline: Duration::from_mins(2),
             reread: Duration::from_millis(100),
         }
     }

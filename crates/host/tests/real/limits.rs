@@ -68,7 +68,9 @@ fn many_hung() {
             .enumerate()
             .map(|(name, mounter)| {
                 let helpers = &helpers;
-                scope.spawn(move || helpers.look(&name.to_string(), &directory(mounter.path()), PATIENCE))
+                // Until they are continued: the others may take as long as they need.
+                let long = PATIENCE * 10;
+                scope.spawn(move || helpers.look(&name.to_string(), &directory(mounter.path()), long))
             })
             .collect();
         until("all eight wait", || helpers.counts().running == 8);

@@ -22,8 +22,7 @@ fn main() {
     volmedic_host::helper::run_if_asked();
     mounter::run_if_asked();
     told::run_if_asked();
-    let is_root = rustix::process::geteuid().is_root();
-    if is_root {
+    if volmedic_testkit::packages::is_root() {
         volmedic_testkit::packages::ensure(&["btrfs-progs", "e2fsprogs", "mount", "xfsprogs"]).unwrap();
     }
     let tests =
@@ -32,10 +31,11 @@ fn main() {
         .into_iter()
         .map(|(name, test)| {
             let run = move || {
+                volmedic_testkit::packages::require_root("it mounts file systems");
                 test();
                 Ok(())
             };
-            Trial::test(name, run).with_ignored_flag(!is_root)
+            Trial::test(name, run)
         })
         .collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
@@ -44,7 +44,7 @@ fn main() {
 type Test = (&'static str, fn());
 
 /// For whatever must come. A machine under load takes its time.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Waits until `holds`, and fails the test when it never does.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {

@@ -63,7 +63,7 @@ impl Mounter {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
         if signal == Signal::STOP {
             let pid = i32::try_from(self.child.id()).unwrap();
-            assert!(volmedic_host::process::wait_until_stopped(pid, Duration::from_secs(10)));
+            assert!(volmedic_host::process::wait_until_stopped(pid, super::PATIENCE));
         }
     }
 

@@ -10,6 +10,7 @@ use volmedic_host::block::{Device, Sysfs};
 use volmedic_host::mounts::Table;
 
 use super::mounts::Mounted;
+use super::until;
 
 /// A loop device, detached when dropped.
 pub(crate) struct Loop(pub(crate) String);
@@ -87,10 +88,18 @@ impl Volume {
         fs::write(format!("/sys/fs/ext4/{}/trigger_fs_error", self.device.facts().name), why).unwrap();
     }
 
-    /// Unmounts at once, or fails: nothing may hold the volume.
+    /// Unmounts, or fails: nothing may hold the volume. A process that another test has just forked may for a moment, until it
+    /// runs its program.
     pub(crate) fn unmount(&mut self) {
         let mounted = self.mounted.take().unwrap();
-        rustix::mount::unmount(&mounted.0, rustix::mount::UnmountFlags::empty()).unwrap();
+        let flags = rustix::mount::UnmountFlags::empty();
+        until("nothing holds the volume", || match rustix::mount::unmount(&mounted.0, flags) {
+            Err(rustix::io::Errno::BUSY) => false,
+            unmounted => {
+                unmounted.unwrap();
+                true
+            }
+        });
         std::mem::forget(mounted);
     }
 }

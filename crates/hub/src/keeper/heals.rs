@@ -28,6 +28,12 @@ impl Keeper {
         })
     }
 
+    /// What is stored at this moment; `None` if the claim has no object. An error is a sentence, and asking again may help.
+    pub async fn heals(&self, key: &ClaimKey) -> Result<Option<Vec<Heal>>, String> {
+        let stored = self.store.read(key).await.map_err(|failure| failure.to_string())?;
+        Ok(stored.map(|object| object.status.map(|status| status.heals).unwrap_or_default()))
+    }
+
     /// Changes the list of heals. What `change` is given is what is stored, and its answer is written only if that is
     /// still so: of two healers who both want to begin, one sees what the other wrote.
     pub async fn change_heals(

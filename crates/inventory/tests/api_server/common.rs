@@ -20,7 +20,7 @@ pub(crate) fn start(client: &Client, driver: &str, node_watcher: bool) -> Invent
 
 /// Waits for a condition; a failure after the deadline names it.
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(90);
+    let deadline = Instant::now() + Duration::from_mins(3);
     while !condition() {
         assert!(Instant::now() < deadline, "never: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -248,7 +248,7 @@ async fn nodes_their_pods_and_what_goes_down_with_them() {
     assert_eq!(affected(), expected);
 }
 
-/// Whatever happens wakes whoever waits, once.
+/// Whatever happens wakes a caller that waits.
 #[tokio::test]
 async fn changes_wake() {
     let (plane, driver) = (ControlPlane::shared(), "wake.example.net");
@@ -256,9 +256,11 @@ async fn changes_wake() {
     let namespace = plane.namespace("wake").await.unwrap();
     let inventory = start(&client, driver, false);
     inventory.ready().await;
-    let woken = || tokio::time::timeout(Duration::from_secs(30), inventory.changed());
+    let woken = || tokio::time::timeout(Duration::from_mins(3), inventory.changed());
     assert!(woken().await.is_ok(), "nobody was woken when all was read");
     objects::bound_claim(&client, &namespace, "a", driver, "a").await.unwrap();
-    assert!(woken().await.is_ok(), "nobody was woken by a new volume");
-    assert!(inventory.volumes().contains("a"));
+    // It may be woken more often than something changes, but never too early for the last time.
+    while !inventory.volumes().contains("a") {
+        assert!(woken().await.is_ok(), "nobody was woken by a new volume");
+    }
 }

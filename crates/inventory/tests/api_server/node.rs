@@ -15,7 +15,7 @@ use crate::common::{Proxy, grant_rules, until};
 use crate::stage::{Stage, changes, shown, uses};
 
 async fn ready(inventory: &Inventory) {
-    let waited = timeout(Duration::from_mins(1), inventory.ready()).await;
+    let waited = timeout(Duration::from_mins(3), inventory.ready()).await;
     assert!(waited.is_ok(), "never ready: {:?}", inventory.staleness());
 }
 

@@ -21,25 +21,30 @@ type Test = (&'static str, fn());
 fn main() {
     volmedic_host::helper::run_if_asked();
     roles::run_if_asked();
-    let is_root = rustix::process::geteuid().is_root();
-    if is_root {
+    if volmedic_testkit::packages::is_root() {
         volmedic_testkit::packages::ensure(&["btrfs-progs", "e2fsprogs", "mount", "xfsprogs"]).unwrap();
     }
     let mut trials: Vec<Trial> = Vec::new();
     for &kind in Kind::ALL {
         let run = move || {
+            require_root();
             faults::every_fault_on(kind);
             Ok(())
         };
         let name = format!("the_host_sees_every_fault_it_can_on_{}", kind.name());
-        trials.push(Trial::test(name, run).with_ignored_flag(!is_root));
+        trials.push(Trial::test(name, run));
     }
     for (name, test) in [quiet::TESTS, sysfs::TESTS, node::TESTS].concat() {
         let run = move || {
+            require_root();
             test();
             Ok(())
         };
-        trials.push(Trial::test(name, run).with_ignored_flag(!is_root));
+        trials.push(Trial::test(name, run));
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+fn require_root() {
+    volmedic_testkit::packages::require_root("it mounts volumes");
 }

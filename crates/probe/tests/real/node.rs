@@ -69,7 +69,7 @@ fn settle(driver: &Driver, node: &Node, volume: &Published, wanted: &str) -> Opt
 
 fn newer() {
     let driver = Driver::start("health");
-    let node = connect(&driver, Duration::from_secs(10));
+    let node = connect(&driver, PATIENCE / 2);
     assert!(matches!(node.way(), Way::Asked(choice) if choice.volume == NodeProbe::VolumeHealth));
     for kind in [Kind::Ext4, Kind::Block, Kind::Fuse] {
         let volume = Volume::published(&driver, kind, 2, false);
@@ -89,7 +89,7 @@ fn newer() {
 
 fn older() {
     let driver = Driver::start("legacy");
-    let node = connect(&driver, Duration::from_secs(10));
+    let node = connect(&driver, PATIENCE / 2);
     assert!(matches!(node.way(), Way::Asked(choice) if choice.volume == NodeProbe::StatsCondition));
     let volume = Volume::new(&driver, Kind::Ext4);
     let asked = published(&volume);
@@ -104,7 +104,7 @@ fn older() {
 
 fn restarted() {
     let mut driver = Driver::start("health");
-    let node = connect(&driver, Duration::from_secs(10));
+    let node = connect(&driver, PATIENCE / 2);
     assert!(node.way().tells_health() && node.way().tells_storage());
     driver.restart("legacy");
     let end = Instant::now() + PATIENCE;
@@ -120,7 +120,7 @@ fn restarted() {
 fn frozen() {
     let driver = Driver::start("health");
     let volume = Volume::new(&driver, Kind::Ext4);
-    let node = connect(&driver, Duration::from_millis(500));
+    let node = connect(&driver, Duration::from_secs(2));
     let asked = published(&volume);
     settle(&driver, &node, &asked, "-");
     driver.faults().inject(Fault::DriverFrozen, None).unwrap();
@@ -132,7 +132,7 @@ fn frozen() {
 fn errors() {
     let driver = Driver::start("both");
     let volume = Volume::new(&driver, Kind::Ext4);
-    let node = connect(&driver, Duration::from_secs(10));
+    let node = connect(&driver, PATIENCE / 2);
     let asked = published(&volume);
     settle(&driver, &node, &asked, "-");
     driver.faults().inject(Fault::DriverErrors, None).unwrap();

@@ -36,7 +36,7 @@ fn drive(arguments: &[String]) -> ! {
         call_deadline: Duration::from_mins(1),
         program: std::env::current_exe().unwrap(),
         checks: Settings {
-            deadline: Duration::from_secs(1),
+            deadline: Duration::from_secs(10),
             entries: 64,
             thresholds: Thresholds::default(),
             fsck: Schedule { every: None, ..Schedule::default() },

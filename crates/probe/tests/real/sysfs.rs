@@ -5,17 +5,18 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use volmedic_driver::fault::{Fault, Kind};
+use volmedic_host::fuse::Connections;
 use volmedic_host::helper::{Helpers, Limits};
 use volmedic_host::mounts::Table;
 use volmedic_probe::host::{Host, Settings};
 
 use super::Test;
 use super::eyes::{expected, look, messages, shown};
-use super::stage::{Driver, Volume};
+use super::stage::{Driver, PATIENCE, Volume};
 
 pub(crate) const TESTS: &[Test] = &[
     ("states_of_scsi_and_nvme_disks_are_told", states),
@@ -25,6 +26,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("where_there_is_no_sysfs_no_disk_is_missing", no_sysfs),
     ("a_hang_is_told_with_the_requests_that_wait", waiting),
 ];
+
+/// What takes long on a busy machine is not taken for a hang.
+const PATIENT: Duration = Duration::from_secs(30);
 
 struct Fake {
     folder: tempfile::TempDir,
@@ -37,16 +41,16 @@ impl Fake {
         for name in ["dev/block", "class/block", "fs/ext4", "fs/fuse/connections"] {
             fs::create_dir_all(folder.path().join(name)).unwrap();
         }
-        let host = Self::host(folder.path());
+        let host = Self::host(folder.path(), PATIENT);
         Self { folder, host }
     }
 
-    fn host(sysfs: &Path) -> Host {
+    fn host(sysfs: &Path, deadline: Duration) -> Host {
         let settings = Settings {
             sysfs: sysfs.into(),
             table_age: Duration::ZERO,
             stalled: Duration::from_millis(200),
-            deadline: Duration::from_secs(2),
+            deadline,
             ..Settings::default()
         };
         Host::new(Arc::new(Helpers::new(Limits::default())), settings)
@@ -167,7 +171,7 @@ fn gone() {
 fn no_sysfs() {
     let driver = Driver::start("both");
     let empty = tempfile::tempdir().unwrap();
-    let host = Fake::host(empty.path());
+    let host = Fake::host(empty.path(), PATIENT);
     for kind in [Kind::Ext4, Kind::Btrfs, Kind::Block] {
         let volume = Volume::new(&driver, kind);
         let looked = look(&host, &expected(&volume, false));
@@ -191,13 +195,20 @@ fn waiting() {
     let fake = Fake::new();
     let connections = fake.folder.path().join("fs/fuse/connections");
     mount("fusectl", &connections, "fusectl", MountFlags::empty(), None).unwrap();
-    let _mounted = Mounted(connections);
-    let host = Fake::host(fake.folder.path());
+    let mounted = Mounted(connections);
+    let requests = Connections::open_at(&mounted.0).unwrap();
+    let host = Fake::host(fake.folder.path(), Duration::from_secs(5));
     let wanted = expected(&volume, false);
     assert_eq!(shown(&look(&host, &wanted).sight), "-");
     driver.faults().inject(Fault::MounterFrozen, Some(&volume.id)).unwrap();
     // A user of the volume, who waits. What the helper itself asked for is gone with it.
     let mut user = Command::new("ls").arg(&volume.targets[0]).stdout(Stdio::null()).spawn().unwrap();
+    let device = Table::read().unwrap().at(&volume.targets[0]).unwrap().device();
+    let end = Instant::now() + PATIENCE;
+    while requests.waiting(device).unwrap() == Some(0) {
+        assert!(Instant::now() < end, "the user of the volume asks for nothing");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let seen = look(&host, &wanted).sight;
     assert_eq!(shown(&seen), "Inaccessible/IOHung");
     assert!(messages(&seen).contains("wait for its FUSE server"), "{}", messages(&seen));

@@ -154,7 +154,7 @@ async fn a_thousand_at_once_and_quiet_before_and_after() {
     for handle in &handles {
         desk.see(0, handle, Sight::Healthy);
     }
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    desk.flush().await;
     assert_eq!(desk.asked.lock().unwrap().len(), 0, "health is no news and costs no request");
 
     let begun = Instant::now();
@@ -173,18 +173,20 @@ async fn a_thousand_at_once_and_quiet_before_and_after() {
         took.as_secs_f64(),
         desk.asked.lock().unwrap().len()
     );
-    assert!(took.as_secs_f64() < 10.0, "{took:?}");
+    // That this takes less than ten seconds where the server keeps up is proved on a clock of its own.
     desk.flush().await;
     assert_eq!(desk.count("status", "gone"), 1_000);
     assert_eq!(desk.count("event", "retried"), 0, "the server did not have to hold us back");
+    let written = desk.asked.lock().unwrap().iter().filter(|asked| asked.starts_with("POST ")).count();
+    assert_eq!(written, 1_000, "one request each, and none for what was healthy");
     assert_eq!(desk.events().await.len(), 1_000);
 
     // More than one page of them comes back.
     let quiet = desk.asked.lock().unwrap().len();
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    assert_eq!(desk.asked.lock().unwrap().len(), quiet);
     let begun = Instant::now();
     let recalled = desk.recall().await;
+    let since = desk.asked.lock().unwrap().split_off(quiet);
+    assert!(since.iter().all(|asked| asked.starts_with("GET ")), "there is nothing left to write: {since:?}");
     println!("recalling 1,000 stories: {:.2} s", begun.elapsed().as_secs_f64());
     assert_eq!(recalled.memos, desk.ledger.memos());
     assert_eq!(words(&recalled.memos).len(), 1_000);

@@ -22,7 +22,7 @@ use volmedic_testkit::ControlPlane;
 use volmedic_testkit::objects::bound_claim;
 
 /// Nothing here takes this long unless it never ends.
-pub(crate) const LIMIT: Duration = Duration::from_secs(90);
+pub(crate) const LIMIT: Duration = Duration::from_mins(3);
 
 /// What one client asked of the API server, as `VERB path`.
 pub(crate) type Asked = Arc<Mutex<Vec<String>>>;

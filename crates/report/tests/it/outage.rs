@@ -7,7 +7,7 @@ use volmedic_health::Sight;
 use volmedic_report::Limits;
 use volmedic_testkit::{ControlPlane, Part};
 
-use crate::kit::{Desk, bad, words};
+use crate::kit::{Desk, LIMIT, bad, words};
 
 #[tokio::test]
 async fn what_happens_while_the_api_server_is_away_is_told_when_it_is_back() {
@@ -33,9 +33,8 @@ async fn what_happens_while_the_api_server_is_away_is_told_when_it_is_back() {
     // Two stories, each with its end, and a status for each claim: no more, however often it changed.
     assert!(desk.reporter.backlog() <= 30 * 5, "{} wait", desk.reporter.backlog());
     assert!(desk.count("event", "sent") <= 1);
-    let begun = std::time::Instant::now();
-    assert!(desk.reporter.flush(Duration::from_secs(1)).await > 0, "a flush ends, sent or not");
-    assert!(begun.elapsed() < Duration::from_secs(3));
+    let flush = tokio::time::timeout(LIMIT, desk.reporter.flush(Duration::from_secs(1)));
+    assert!(flush.await.expect("a flush ends") > 0, "sent or not");
 
     let started = plane.clone();
     tokio::task::spawn_blocking(move || started.start_apiserver().unwrap()).await.unwrap();
@@ -70,13 +69,11 @@ async fn a_queue_that_runs_over_stays_bounded_and_a_frozen_server_holds_nobody()
     let mut desk = Desk::with(desk.client.clone(), desk.asked.clone(), &desk.namespace, claims, limits);
     plane.pause(Part::ApiServer).unwrap();
     let handles: Vec<String> = desk.claims.keys().cloned().collect();
-    let begun = std::time::Instant::now();
+    // Telling never waits: this is the only thread, and the server answers nobody.
     for handle in &handles {
         desk.see(0, handle, bad("Degraded/SlowIO"));
         assert!(desk.reporter.backlog() <= 100 + 16);
     }
-    assert!(begun.elapsed() < Duration::from_secs(2), "telling never waits");
-    tokio::time::sleep(Duration::from_millis(500)).await;
     let lost = desk.count("event", "overflow") + desk.count("status", "overflow");
     assert!((1_000 - 116..=1_000 - 100).contains(&lost), "{lost}");
     plane.resume(Part::ApiServer).unwrap();

@@ -57,7 +57,7 @@ pub fn explain(
             let _ = writeln!(out, "{line}");
         }
     }
-    out.push_str("\nWhat was told\n");
+    out.push_str("\nWhat was reported\n");
     for moment in moments {
         let _ = writeln!(out, "  {:.0}  {}", moment.at, plain(&moment.text));
     }

@@ -11,6 +11,7 @@ use super::{Answer, Done, LOOK, View, Ward};
 use crate::healer::cluster::Details;
 use crate::healer::ports::{Cluster, Eyes, Nodes, Surgeon, Teller};
 use crate::healer::record::{Attempt, News, Record};
+use crate::place::Place;
 use crate::refusal::Refusal;
 use crate::table::Outcome;
 use crate::triage::{Again, Ticket, Verdict};
@@ -95,8 +96,13 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
         let held = ticket.clone();
         let task = self.tasks.spawn(async move {
             let began = Instant::now();
-            let (attempt, outcome) = match prepare(&*teller, &*eyes, &started).await {
-                Ok(()) => (Some(attempt), surgeon.heal(&relay, &pv, &ticket, deadline).await),
+            let prepared = prepare(&*teller, &*eyes, &started, ticket.is_check());
+            let (attempt, outcome) = match prepared.await {
+                Ok(()) => {
+                    // A successor waits this long from the beginning that is written down, so nothing may last longer.
+                    let left = deadline.saturating_sub(began.elapsed());
+                    (Some(attempt), surgeon.heal(&relay, &pv, &ticket, left).await)
+                }
                 Err(why) => (None, Outcome::NotReached { why }),
             };
             let took = began.elapsed();
@@ -133,7 +139,6 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
     ) {
         let after = self.triage.done(self.clock.now(), ticket, &outcome);
         let code = outcome.label();
-        self.metrics.healed(&ticket.place.driver, code, took);
         let (message, asked) = match &outcome {
             Outcome::Well { message } => (message.clone(), true),
             Outcome::StillIll { message } => (format!("still ill: {message}"), true),
@@ -147,6 +152,12 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             Outcome::NotReached { why } => (format!("the driver was not asked: {why}"), false),
             Outcome::Lost { why } => (format!("nobody knows what became of it: {why}"), true),
         };
+        // Where something is found wrong, the driver was asked to heal it; all else was only a check.
+        if ticket.is_check() && (outcome.is_well() || !asked) {
+            self.checked(&ticket.place, outcome.is_well(), &message);
+            return;
+        }
+        self.metrics.healed(&ticket.place.driver, code, took);
         let answer = match outcome {
             Outcome::Well { message } => Answer::Mended(message),
             Outcome::StillIll { message } => Answer::StillIll(message),
@@ -161,16 +172,34 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             self.wishes.answer(&ticket.place, &answer);
         }
     }
+
+    /// Checking is not healing: it is in the log only, and what is healthy is counted for one line about all.
+    fn checked(&mut self, place: &Place, healthy: bool, message: &str) {
+        if healthy {
+            self.checked += 1;
+            tracing::debug!("{place} was checked: the node plugin says that it is healthy ({message})");
+        } else {
+            tracing::warn!("{place} was not checked: {message}; retrying");
+        }
+    }
 }
 
 /// What must have happened before the driver is asked: the beginning is written down, and we may still act after that.
-async fn prepare(teller: &impl Teller, eyes: &impl Eyes, started: &Record) -> Result<(), String> {
+async fn prepare(
+    teller: &impl Teller,
+    eyes: &impl Eyes,
+    started: &Record,
+    is_check: bool,
+) -> Result<(), String> {
     teller.begin(started).await?;
     if !eyes.may_act() {
         // The beginning stays as it is: whoever leads now waits until it must be over.
         return Err(Refusal::NotLeading.to_string());
     }
-    started.log();
-    teller.tell(started);
+    // That a volume is checked is no news.
+    if !is_check {
+        started.log();
+        teller.tell(started);
+    }
     Ok(())
 }

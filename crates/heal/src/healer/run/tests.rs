@@ -28,6 +28,7 @@ struct World {
     now: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
     told: Arc<Mutex<Vec<Record>>>,
+    metrics: Metrics,
 }
 
 impl World {
@@ -44,7 +45,18 @@ impl World {
             now: Arc::default(),
             most: Arc::default(),
             told: Arc::default(),
+            metrics: Metrics::default(),
         }
+    }
+
+    /// How many heals the metrics have, by how they went.
+    fn counted(&self) -> Vec<String> {
+        let mut registry = prometheus_client::registry::Registry::default();
+        self.metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let of_heals = text.lines().filter_map(|line| line.strip_prefix("volmedic_heal_seconds_count"));
+        of_heals.map(str::to_owned).collect()
     }
 
     fn seconds(&self) -> Vec<u64> {
@@ -161,7 +173,7 @@ impl Running {
         let (handle, triggers) = Handle::new();
         let (relays, news) = mpsc::channel(2048);
         let w = || world.clone();
-        let task = tokio::spawn(run(options, w(), w(), w(), w(), w(), Metrics::default(), news, triggers));
+        let task = tokio::spawn(run(options, w(), w(), w(), w(), w(), world.metrics.clone(), news, triggers));
         Self { handle, relays, _task: task }
     }
 
@@ -242,6 +254,27 @@ async fn fifty_at_once_pull_the_brake_and_nobody_is_touched() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_report_from_before_a_heal_that_comes_after_it_is_no_new_failure() {
+    let world = World::new(|_| Outcome::Well { message: String::new() });
+    let running = Running::start(&world);
+    running.came(0, "1").await;
+    running.ill("v");
+    pass(15).await;
+    let story = ["HealingStarted", "HealingSucceeded"];
+    assert_eq!(world.reasons(), story);
+    // One reporter sees it healed, and what another saw before that comes late.
+    for seconds in [1, 20, 40] {
+        running.handle.tell(Trigger::Cleared { place: place("v") });
+        pass(seconds).await;
+        running.ill("v");
+        pass(seconds / 2).await;
+    }
+    running.handle.tell(Trigger::Cleared { place: place("v") });
+    pass(3600).await;
+    assert_eq!(world.reasons(), story);
+}
+
+#[tokio::test(start_paused = true)]
 async fn all_node_plugins_restart_at_once_and_the_budget_holds() {
     let mut world = World::new(|_| Outcome::Well { message: String::new() });
     (world.attached, world.takes) = (10, Duration::from_millis(300));
@@ -258,7 +291,57 @@ async fn all_node_plugins_restart_at_once_and_the_budget_holds() {
     assert_eq!((once.len(), once.values().max()), (1000, Some(&1)), "each once");
     assert_eq!(world.most.load(Ordering::Relaxed), Policy::default().cluster_budget);
     assert!(world.surveys.load(Ordering::Relaxed) <= 2, "looked up together");
-    assert!(world.told.lock().unwrap().iter().all(|record| !record.is_event()), "nobody was bothered");
+    assert!(world.told.lock().unwrap().is_empty(), "nobody was bothered");
+}
+
+/// What is logged meanwhile.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn lines(&self, text: &str) -> usize {
+        let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        log.lines().filter(|line| line.contains(text)).count()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_finds_nothing_wrong_is_no_heal() {
+    let log = Log::default();
+    let writer = log.clone();
+    let lines = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false);
+    let _guard = tracing::subscriber::set_default(lines.finish());
+    let ill = Arc::new(AtomicBool::new(false));
+    let found = ill.clone();
+    let mut world = World::new(move |_| {
+        let message = String::new();
+        if found.load(Ordering::Relaxed) { Outcome::StillIll { message } } else { Outcome::Well { message } }
+    });
+    world.attached = 53;
+    let running = Running::start(&world);
+    running.came(0, "1").await;
+    pass(60).await;
+    assert_eq!(world.seconds().len(), 53);
+    assert_eq!(log.lines("Healing"), 0);
+    assert_eq!(log.lines("volumes were checked and are healthy volumes=53"), 1);
+    assert_eq!((world.reasons(), world.counted()), (Vec::new(), Vec::new()));
+    // What a check finds wrong, the driver was asked to heal; that is news.
+    ill.store(true, Ordering::Relaxed);
+    running.came(0, "2").await;
+    pass(20).await;
+    assert_eq!(world.reasons(), ["HealingFailed"; 53]);
+    assert_eq!(world.counted(), [r#"{driver_name="d.example",result="still_ill"} 53"#]);
+    assert_eq!(log.lines("volumes were checked and are healthy"), 1);
 }
 
 #[tokio::test(start_paused = true)]
