@@ -40,7 +40,7 @@ pub(crate) struct Cli {
 enum Role {
     Agent(Box<agent::Args>),
     Completions(manual::completions::Args),
-    /// Judge how a CSI driver, any CSI driver, tells the health of volumes.
+    /// Check how any CSI driver reports the health of its volumes.
     Conformance(conformance::Args),
     Controller(Box<controller::Args>),
     Demo(demo::Args),
@@ -48,7 +48,7 @@ enum Role {
     /// Serve the reference CSI driver: volumes on loop devices or in userspace, health in both dialects.
     Driver(driver::Args),
     Explain(Box<explain::Args>),
-    /// Hurt volumes of the reference driver in real ways, and undo it.
+    /// Inject real faults into volumes of the reference driver, and undo them.
     Fault(fault::Args),
     Heal(heal::Args),
     Hub(Box<hub::Args>),

@@ -1,4 +1,4 @@
-//! Judging any CSI driver by its socket.
+//! Checking any CSI driver through its socket.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -22,44 +22,44 @@ Examples:
   volmedic conformance --csi-address unix:///run/csi.sock --parameters type=fast --secrets-file ./secrets
   volmedic conformance --csi-address unix:///run/csi.sock --only published-node-ids -o json
 
-The volumes that it makes are removed again. docs/conformance.md has all rules.
+The volumes that it creates are removed again. docs/conformance.md has all rules.
 
-Exit codes: 0 when no rule is broken, 1 when one is or the driver cannot be judged, 2 when the command line is wrong.")]
+Exit codes: 0 when no rule is broken, 1 when one is or the driver cannot be checked, 2 when the command line is wrong.")]
 pub(crate) struct Args {
-    /// The socket of the driver.
+    /// Socket of the driver.
     #[arg(long, env = "CSI_ADDRESS", value_parser = socket, value_name = "unix:///PATH")]
     csi_address: PathBuf,
-    /// The socket of its node service, where that is another one.
+    /// Socket of its node service, if that is another one.
     #[arg(long, value_parser = socket, value_name = "unix:///PATH")]
     node_address: Option<PathBuf>,
-    /// Parameters of the volumes that are made, as a storage class would have them.
+    /// Parameters of the volumes that are created, as in a storage class.
     #[arg(long, value_parser = pairs, default_value = "", value_name = "KEY=VALUE,…")]
     parameters: HashMap<String, String>,
-    /// A file with the secrets that the driver needs, one KEY=VALUE on each line.
+    /// File with the secrets that the driver needs, one KEY=VALUE on each line.
     #[arg(long, value_name = "PATH")]
     secrets_file: Option<PathBuf>,
-    /// Stage volumes in a directory made here [default: the directory for temporary files].
+    /// Directory to stage volumes in [default: the directory for temporary files].
     #[arg(long, value_name = "PATH")]
     staging_dir: Option<PathBuf>,
-    /// Publish volumes in a directory made here [default: the directory for temporary files].
+    /// Directory to publish volumes in [default: the directory for temporary files].
     #[arg(long, value_name = "PATH")]
     target_dir: Option<PathBuf>,
-    /// Make raw block volumes instead of mounted ones.
+    /// Create raw block volumes instead of mounted ones.
     #[arg(long)]
     block: bool,
-    /// The size of the volumes that are made.
+    /// Size of the volumes that are created.
     #[arg(long, default_value = "1Gi", value_parser = size::bytes, value_name = "BYTES")]
     volume_size: u64,
-    /// How many seconds one call may take.
+    /// Maximum seconds of one call.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600), value_name = "SECONDS")]
     deadline: u64,
-    /// Judge this rule only. May be given several times.
+    /// Rule to check, instead of all. May be given several times.
     #[arg(long, value_parser = rule, value_name = "RULE")]
     only: Vec<String>,
-    /// The state directory of a reference driver, whose volumes can then be hurt to see whether it tells.
+    /// State directory of a reference driver, to inject faults into its volumes and check that it reports them.
     #[arg(long, value_name = "PATH")]
     fault_state_dir: Option<PathBuf>,
-    /// How the result is shown.
+    /// Output format.
     #[arg(long, short, value_enum, default_value_t = Output::Table, value_name = "FORMAT")]
     output: Output,
 }
@@ -95,7 +95,7 @@ fn rule(text: &str) -> Result<String, String> {
     if known().any(|name| name == text) {
         return Ok(text.to_owned());
     }
-    Err(format!("it is no rule; the rules are {}", known().collect::<Vec<_>>().join(", ")))
+    Err(format!("there is no such rule; the rules are {}", known().collect::<Vec<_>>().join(", ")))
 }
 
 /// The reference driver looks when it is asked; this is for the kernel to settle.
@@ -127,16 +127,18 @@ impl Harm for Injuries {
 }
 
 fn harm(state: &Path) -> Result<Arc<dyn Harm>, String> {
-    let root = state
-        .canonicalize()
-        .map_err(|error| format!("the state directory {} cannot be found: {error}", state.display()))?;
+    let root = state.canonicalize().map_err(|error| {
+        format!(
+            "cannot find the state directory {}: {error}; give the --state-dir of the driver",
+            state.display()
+        )
+    })?;
     Ok(Arc::new(Injuries(Faults::at(StateDir::new(root)))))
 }
 
 fn secrets(file: &Path) -> Result<HashMap<String, String>, String> {
-    let told = |error: &dyn std::fmt::Display| {
-        format!("the file with secrets, {}, cannot be read: {error}", file.display())
-    };
+    let told =
+        |error: &dyn std::fmt::Display| format!("cannot read the secrets file {}: {error}", file.display());
     let text = fs::read_to_string(file).map_err(|error| told(&error))?;
     let mut secrets = HashMap::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
@@ -158,7 +160,7 @@ pub(crate) fn run(args: Args) -> Result<(), Box<dyn Error>> {
         target_dir: args.target_dir.unwrap_or(temporary),
         block: args.block,
         volume_bytes: i64::try_from(args.volume_size)
-            .map_err(|_| "the volume size is more than CSI can say")?,
+            .map_err(|_| "the volume size is larger than CSI allows")?,
         deadline: Duration::from_secs(args.deadline),
         notice: NOTICE,
         only: args.only,
@@ -184,7 +186,7 @@ pub(crate) fn run(args: Args) -> Result<(), Box<dyn Error>> {
         Output::Json => report.json()?,
     })?;
     if report.stopped {
-        return Err("the run was stopped, so not every rule was judged".into());
+        return Err("the run was stopped, so not every rule was checked".into());
     }
     match report.count(Verdict::Fail) {
         0 => Ok(()),
@@ -193,7 +195,7 @@ pub(crate) fn run(args: Args) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Whoever closes the pipe has read enough.
+/// A reader that closes the pipe has read enough.
 fn say(text: &str) -> Result<(), Box<dyn Error>> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

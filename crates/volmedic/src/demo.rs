@@ -26,6 +26,7 @@ use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use serde_json::json;
 
+use crate::fault;
 use crate::flags::positive;
 use crate::page::PageArgs;
 use crate::terminal::is_screen;
@@ -33,46 +34,60 @@ use home::Home;
 use means::{Means, Mounts};
 use story::Wish;
 use voice::{News, Style, Topic, Voice};
-use world::{Ended, play};
+use world::{Ended, Tally, play};
 
-/// Watch volumes fail, be told and be healed, on this machine and with no cluster.
+/// Show volumes that fail, are reported and are healed, on this machine and without a cluster.
 ///
-/// Starts the reference driver with a dozen volumes, looks at them as in a cluster, breaks one every few seconds, and
-/// shows what is told and what the healer does about it. As root the volumes are real ones on loop devices and FUSE;
-/// without, as much as can be had, and it says so. At the end nothing stays behind.
+/// Starts the reference driver with a dozen volumes, checks them as in a cluster, breaks one every few seconds, and
+/// shows what is reported and what the healer does. As root the volumes are on loop devices and FUSE; without root it
+/// shows what is possible and says what is left out. It needs no network, and leaves nothing behind.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   volmedic demo
+  volmedic demo --fault list
   volmedic demo --fault mounter-killed --fault full:orders
   volmedic demo --headless --duration 30s --json
 
-Where standard output is no terminal, it is as with --headless.
+Without a terminal on standard output it runs as with --headless. Lines are then 80 columns wide, or $COLUMNS.
 
-Exit codes: 0 when every fault was told, healed where the healer heals, and everything was taken away; also when you end
-it yourself on a terminal. 1 when something of that is missing, with what; 2 when the command line is wrong.")]
+Exit codes: 0 when every fault was reported, every fault that the healer acts on was healed, and everything was cleaned
+up; also when you end it yourself on a terminal. 1 when something of that is missing, and it says what; 2 when the
+command line is wrong.")]
 pub(crate) struct Args {
-    /// Break this instead of telling the story: a fault as `volmedic fault list` has them, and a volume if you like. May
-    /// be given several times.
-    #[arg(long = "fault", value_name = "FAULT[:VOLUME]")]
-    faults: Vec<Wish>,
-    /// No screen and no keys; ends when the story is told.
+    /// Fault to inject instead of the story, on a volume of your choice if you name one. May be given several times.
+    /// `list` lists all faults and exits.
+    #[arg(long = "fault", value_parser = asked, value_name = "FAULT[:VOLUME]")]
+    faults: Vec<Asked>,
+    /// No screen and no keys; exits when the story is over.
     #[arg(long)]
     headless: bool,
     /// One JSON object on each line.
     #[arg(long, requires = "headless")]
     json: bool,
-    /// End after this time at the latest. The story is told faster if need be.
+    /// Maximum time to run. The story goes faster if necessary.
     #[arg(long, value_parser = positive, value_name = "DURATION")]
     duration: Option<Duration>,
-    /// Where everything is, and is taken away from in the end. It must not exist, or be empty, or be an earlier demo's.
+    /// Directory for all files of the demo, removed at the end. It must not exist yet, or be empty, or be left over
+    /// from an earlier demo [default: /tmp/volmedic-demo-UID].
     #[arg(long, value_name = "PATH")]
     state_dir: Option<PathBuf>,
     #[command(flatten)]
     page: PageArgs,
-    /// Only try whether a user namespace can be had.
+    /// Only try whether a user namespace can be created.
     #[arg(long, hide = true)]
     try_namespace: bool,
+}
+
+/// What `--fault` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Asked {
+    List,
+    Inject(Wish),
+}
+
+fn asked(text: &str) -> Result<Asked, String> {
+    if text == "list" { Ok(Asked::List) } else { text.parse().map(Asked::Inject) }
 }
 
 impl Args {
@@ -94,6 +109,13 @@ pub(crate) fn run(args: Args) -> Result<(), Box<dyn Error>> {
     if args.try_namespace {
         return Ok(namespace::enter()?);
     }
+    let mut wishes = Vec::new();
+    for asked in args.faults.clone() {
+        match asked {
+            Asked::List => return fault::list(),
+            Asked::Inject(wish) => wishes.push(wish),
+        }
+    }
     // Before the namespace: there everybody is root, and nobody may know any more where this program was.
     let program = std::env::current_exe().context("cannot find this program")?;
     let root = args.state_dir.clone().unwrap_or_else(Home::usual);
@@ -101,17 +123,17 @@ pub(crate) fn run(args: Args) -> Result<(), Box<dyn Error>> {
     if means.mounts == Mounts::OnOurOwn {
         namespace::enter().context("a user namespace could be had a moment ago")?;
     }
-    let (home, swept) = Home::claim(&root)?;
+    let (home, swept) = Home::claim(&root, means.bytes())?;
     let voice = Arc::new(Voice::start(args.style()).context("cannot start a thread")?);
     if let Some(words) = swept.words() {
-        voice.note(format!("an earlier demo was killed; {words} of it were taken away"));
+        voice.note(format!("an earlier demo was killed; removed what it left behind: {words}"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(play(args, &program, &means, &home, &voice));
+    let ended = runtime.block_on(play(args, wishes, &program, &means, &home, &voice));
     runtime.shutdown_background();
     voice.close_screen();
     if voice.style() == Style::Screen {
-        voice.note("taking everything away");
+        voice.note("cleaning up");
     }
     let left = home.leave();
     let outcome = judge(&voice, ended, left);
@@ -135,20 +157,25 @@ fn judge(voice: &Voice, ended: anyhow::Result<Ended>, left: Vec<String>) -> anyh
     if let Some(error) = &failed {
         missing.push(format!("{error:#}"));
     }
-    let text = format!(
-        "{} faults, {} told, {} of {} healed; {}",
-        tally.faults,
-        tally.told,
-        tally.healed,
-        tally.healable,
-        if cleaned { "everything is taken away again" } else { "not everything could be taken away" }
-    );
+    let cleanup = if cleaned { "everything was cleaned up" } else { "not everything could be cleaned up" };
+    let Tally { faults, told, healable, healed } = tally;
+    let text = match &failed {
+        None => {
+            let plural = if faults == 1 { "" } else { "s" };
+            let heals = match healable {
+                0 => "none to heal".to_owned(),
+                _ => format!("{healed} of {healable} healable ones healed"),
+            };
+            format!("{faults} fault{plural}, {told} reported, {heals}; {cleanup}")
+        }
+        Some(_) => format!("the demo failed; {cleanup}"),
+    };
     let data = json!({
-        "ok": missing.is_empty(), "faults": tally.faults, "told": tally.told, "healable": tally.healable,
-        "healed": tally.healed, "cleanedUp": cleaned, "missing": missing,
+        "ok": missing.is_empty(), "faults": faults, "told": told, "healable": healable, "healed": healed,
+        "cleanedUp": cleaned, "missing": missing,
     });
     voice.say(News { at: Timestamp::now(), topic: Topic::Summary, volume: None, text, data });
-    if voice.style() != Style::Json {
+    if voice.style() != Style::Json && failed.is_none() {
         for line in next {
             voice.say(News {
                 at: Timestamp::now(),
@@ -162,6 +189,6 @@ fn judge(voice: &Voice, ended: anyhow::Result<Ended>, left: Vec<String>) -> anyh
     match (failed, missing.is_empty()) {
         (Some(error), _) => Err(error),
         (None, true) => Ok(()),
-        (None, false) => Err(anyhow!("the demo is not what it should be: {}", missing.join("; "))),
+        (None, false) => Err(anyhow!("the demo is not complete: {}", missing.join("; "))),
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::thread::{CapabilitySet, capabilities};
 use volmedic_driver::health::{Settings, Thresholds, fsck::Schedule};
 use volmedic_driver::{Addons, Config, Dialect, Services, serve};
 
@@ -17,7 +18,7 @@ Examples:
     --allowed-root /mnt
   volmedic watch --csi-address unix:///run/csi.sock      # in another terminal, to see its volumes
 
-Volumes on loop devices and in userspace need root.
+The node service mounts volumes and needs root; `--services controller` does not.
 
 Exit codes: 0 after a signal, 1 when it cannot start, 2 when the command line is wrong.")]
 pub(crate) struct Args {
@@ -34,28 +35,28 @@ pub(crate) struct Args {
 /// What is served, and where.
 #[derive(Debug, clap::Args)]
 struct ServiceArgs {
-    /// The unix socket to serve on.
+    /// Unix socket to serve on.
     #[arg(long, env = "CSI_ENDPOINT", value_name = "unix:///PATH")]
     endpoint: String,
-    /// The mode of the socket, in octal.
+    /// Mode of the socket, in octal.
     #[arg(long, default_value = "0600", value_parser = mode, value_name = "MODE")]
     socket_mode: u32,
-    /// The name of the driver.
+    /// Name of the driver.
     #[arg(long, default_value = "driver.volmedic.dev")]
     name: String,
-    /// The id of this node.
+    /// Id of this node.
     #[arg(long)]
     node_id: String,
-    /// Which services to serve: controller, node or both.
+    /// Services to serve: controller, node or both.
     #[arg(long, default_value = "controller,node", value_name = "LIST")]
     services: Services,
-    /// How health is told: legacy, health or both.
+    /// CSI dialect to report health in: legacy, health or both.
     #[arg(long, default_value = "both")]
     dialect: Dialect,
-    /// How many seconds a caller waits for one call before it is told to ask again.
+    /// Maximum seconds of one call; then the caller is asked to retry.
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3600), value_name = "SECONDS")]
     call_deadline: u64,
-    /// The process that starts this one. When it dies, so does this.
+    /// Process that starts this one. When it dies, so does this.
     #[arg(long, hide = true, value_name = "PID")]
     parent: Option<u32>,
 }
@@ -63,16 +64,16 @@ struct ServiceArgs {
 /// What volumes are made from, and where they may appear.
 #[derive(Debug, clap::Args)]
 struct StorageArgs {
-    /// Where volumes and what is known of them are kept.
+    /// Directory for the volumes and their state.
     #[arg(long, value_name = "PATH")]
     state_dir: PathBuf,
-    /// Volumes appear below these directories only. May be given several times.
+    /// Directory below which volumes may be staged and published. May be given several times.
     #[arg(long = "allowed-root", default_value = "/var/lib/kubelet", value_name = "PATH")]
     allowed_roots: Vec<PathBuf>,
-    /// Promise no more than this in all volumes together.
+    /// Maximum size of all volumes together.
     #[arg(long, value_parser = size::bytes, value_name = "BYTES")]
     capacity: Option<u64>,
-    /// The largest volume to make.
+    /// Maximum size of one volume.
     #[arg(long, default_value = "1Ti", value_parser = size::bytes, value_name = "BYTES")]
     max_volume_size: u64,
 }
@@ -80,22 +81,22 @@ struct StorageArgs {
 /// How volumes are looked at.
 #[derive(Debug, clap::Args)]
 struct CheckArgs {
-    /// How many seconds a volume has for an answer before it counts as hung.
+    /// Seconds without an answer after which a volume counts as hung.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=300), value_name = "SECONDS")]
     check_deadline: u64,
-    /// From how many percent of used bytes on a volume is out of capacity.
+    /// Percentage of used bytes from which a volume is out of capacity.
     #[arg(long, default_value_t = 98, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "PERCENT")]
     full_bytes: u8,
-    /// From how many percent of used inodes on a volume is out of inodes.
+    /// Percentage of used inodes from which a volume is out of inodes.
     #[arg(long, default_value_t = 98, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "PERCENT")]
     full_inodes: u8,
-    /// How many minutes pass between two file system checks of a volume; 0 checks none.
+    /// Minutes between two file system checks of a volume; 0 turns them off.
     #[arg(long, default_value_t = 360, value_name = "MINUTES")]
     fsck_every: u64,
-    /// How many runs of a file system check must agree that a volume is corrupt.
+    /// Number of file system checks that must agree that a volume is corrupt.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10), value_name = "NUMBER")]
     fsck_runs: u32,
-    /// How many seconds pass between those runs.
+    /// Seconds between those checks.
     #[arg(long, default_value_t = 40, value_name = "SECONDS")]
     fsck_gap: u64,
 }
@@ -103,17 +104,17 @@ struct CheckArgs {
 /// How volumes are healed.
 #[derive(Debug, clap::Args)]
 struct HealArgs {
-    /// The unix socket to serve csi-addons on: who we are, and healing.
+    /// Unix socket to serve csi-addons on (identity and healing).
     #[arg(long, value_name = "unix:///PATH")]
     addons_endpoint: Option<String>,
-    /// For how many seconds whoever uses a volume waits after its mounter died, so that a heal can bring back the
-    /// mounts they have; then they get errors.
+    /// Seconds for which processes that use a volume wait after its mounter died, so that a heal can restore their
+    /// mounts; after that they get errors.
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(0..=86400), value_name = "SECONDS", requires = "addons_endpoint")]
     session_grace: u64,
-    /// Make a file system that an error made read-only writable again when asked to heal.
+    /// Heal a file system that an error made read-only by making it writable again.
     #[arg(long, requires = "addons_endpoint")]
     heal_read_only: bool,
-    /// Heal only for callers whose secret `token` is what is in this file.
+    /// File with a token that callers must send as the secret `token` to heal.
     #[arg(long, value_name = "PATH", requires = "addons_endpoint")]
     heal_token_file: Option<PathBuf>,
 }
@@ -153,22 +154,36 @@ impl CheckArgs {
 }
 
 fn mode(text: &str) -> Result<u32, String> {
-    let mode = u32::from_str_radix(text, 8).map_err(|error| format!("{text:?} is no octal mode: {error}"))?;
+    let mode =
+        u32::from_str_radix(text, 8).map_err(|error| format!("{text:?} is not an octal mode: {error}"))?;
     if mode <= 0o777 { Ok(mode) } else { Err(format!("{text} is more than 0777")) }
 }
 
-/// Whoever only started a driver for its own ends leaves none behind, whatever becomes of it.
+/// A caller that started a driver for itself leaves none behind, however it ends.
 fn die_with(parent: u32) -> Result<(), Box<dyn Error>> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // It may have died before that.
     let now = getppid().map(|pid| pid.as_raw_nonzero().get());
-    if now == i32::try_from(parent).ok() { Ok(()) } else { Err("who started this driver is gone".into()) }
+    if now == i32::try_from(parent).ok() {
+        Ok(())
+    } else {
+        Err("the process that started this driver is gone".into())
+    }
+}
+
+fn may_mount() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
 pub(crate) fn run(args: Args) -> Result<(), Box<dyn Error>> {
     let Args { service, storage, checks, heal } = args;
     if let Some(parent) = service.parent {
         die_with(parent)?;
+    }
+    if service.services.node && !may_mount() {
+        return Err("the node service mounts volumes, which needs root; run it as root, or without the node service: \
+                    --services controller"
+            .into());
     }
     let config = Config {
         endpoint: service.endpoint,

@@ -67,29 +67,29 @@ impl PageArgs {
             None => None,
         };
         let listener = TcpListener::bind(address).await.with_context(|| {
-            format!("cannot serve the page on {address}; choose another --page or free the port")
+            format!("cannot serve the page on {address}; free the port or give another --page")
         })?;
         let listener = Listener::new(listener, tls);
         let url = format!("{}://{}/", listener.scheme(), listener.address()?);
         Ok(Some(Door { listener, guard, url }))
     }
 
-    /// For a role that always has a page: where it was asked for, or on this port of loopback, or, if somebody has that
-    /// already, on any that is free.
-    pub(crate) async fn open_or_any(&self, usual: u16) -> anyhow::Result<Door> {
+    /// For a role that always has a page: at the given address, or on this port of loopback, or, if that is in use, on
+    /// any that is free; then also answers why. A given address that is in use is an error.
+    pub(crate) async fn open_or_any(&self, usual: u16) -> anyhow::Result<(Door, Option<String>)> {
         if let Some(door) = self.open().await? {
-            return Ok(door);
+            return Ok((door, None));
         }
-        let mut outcome = Err(anyhow::anyhow!("no port was tried"));
-        for port in [usual, 0] {
+        let open = |port| {
             let here = Self { address: Some((Ipv4Addr::LOCALHOST, port).into()), ..self.clone() };
-            match here.open().await {
-                Ok(Some(door)) => return Ok(door),
-                Ok(None) => {}
-                Err(error) => outcome = Err(error),
+            async move { here.open().await?.context("internal error (bug): no address") }
+        };
+        match open(usual).await {
+            Ok(door) => Ok((door, None)),
+            Err(why) => {
+                Ok((open(0).await?, Some(format!("port {usual} cannot be used ({})", why.root_cause()))))
             }
         }
-        outcome
     }
 }
 

@@ -4,6 +4,9 @@ use std::io::{self, IsTerminal, Write};
 
 use volmedic_view::render::Paint;
 
+/// Sentences are not broken into shorter lines than this.
+const NARROWEST: usize = 40;
+
 /// Whether standard output is a screen that can be drawn on.
 pub(crate) fn is_screen() -> bool {
     io::stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
@@ -24,6 +27,12 @@ pub(crate) fn size() -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(&stdout).ok();
     let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
     Some(size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into())))
+}
+
+/// Columns for sentences: those of the terminal, or what `COLUMNS` says where output goes elsewhere, or 80.
+pub(crate) fn columns() -> usize {
+    let set = || std::env::var("COLUMNS").ok()?.parse().ok();
+    size().map(|(columns, _)| columns).or_else(set).unwrap_or(80).max(NARROWEST)
 }
 
 /// A screen of its own on the terminal; what was there before comes back when this is dropped.

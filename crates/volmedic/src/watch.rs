@@ -41,8 +41,8 @@ const SHARE: u32 = 5;
 
 /// Watch the volumes of any CSI driver from its socket. No cluster is needed.
 ///
-/// Shows which volumes the driver has, how they are, what changes, how long its calls take, and what it cannot tell. On a
-/// terminal the screen is drawn anew; elsewhere each change is a line.
+/// Shows the driver's volumes and their health, what changes, how long its calls take, and what it cannot report. On a
+/// terminal the screen is refreshed; elsewhere each change is a line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -51,7 +51,7 @@ Examples:
   volmedic watch --csi-address unix:///run/csi.sock --page 127.0.0.1:8090 --history /var/tmp/volumes.history
   volmedic watch --explain vol-17 --history /var/tmp/volumes.history
 
-Exit codes: 0 after a signal or when everything was shown, whatever was found; 1 when the driver cannot be talked to or
+Exit codes: 0 after a signal or when everything was shown, whatever was found; 1 when the driver cannot be reached or
 something else failed; 2 when the command line is wrong.")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -60,10 +60,10 @@ pub(crate) struct Args {
     past: HistoryArgs,
     #[command(flatten)]
     page: PageArgs,
-    /// Look at every volume once, show what was found, and end.
+    /// Check every volume once, show the result, and exit.
     #[arg(long, conflicts_with = "address")]
     once: bool,
-    /// How what was found is shown.
+    /// Output format of --once.
     #[arg(long, short, value_enum, default_value_t = Output::Table, requires = "once", value_name = "FORMAT")]
     output: Output,
 }
@@ -71,19 +71,19 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "The driver")]
 struct DriverArgs {
-    /// The driver's socket: a path, or unix:///path.
+    /// Socket of the driver: a path, or unix:///path.
     #[arg(long, env = "CSI_ADDRESS", required_unless_present = "explain", value_name = "SOCKET")]
     csi_address: Option<Address>,
-    /// The time between two looks at each volume, or between two lists.
+    /// Interval between two checks of each volume, or between two lists.
     #[arg(long, default_value = "10s", value_parser = positive, value_name = "DURATION")]
     interval: Duration,
-    /// The deadline of one call, or of one page of a list; and for the driver to be there at the start.
+    /// Deadline of one call, or of one page of a list; also how long to wait for the driver at the start.
     #[arg(long, default_value = "15s", value_parser = positive, value_name = "DURATION")]
     timeout: Duration,
-    /// So many volumes are asked for at once, where the driver does not list their health.
+    /// Maximum number of concurrent calls, where the driver does not list the health of its volumes.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000), value_name = "N")]
     workers: u16,
-    /// Watch this volume only. May be given several times; needed for drivers that cannot list their volumes.
+    /// Volume to watch, instead of all. May be given several times; needed for drivers that cannot list their volumes.
     #[arg(long = "volume", value_name = "ID")]
     volumes: Vec<String>,
 }
@@ -91,13 +91,13 @@ struct DriverArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "History")]
 struct HistoryArgs {
-    /// Keep what changes in this file, and go on from what is in it.
+    /// File to keep changes in; what is in it already is continued.
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
-    /// So many changes are kept; the oldest go first.
+    /// Maximum number of changes to keep; the oldest are dropped first.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000), value_name = "N")]
     history_limit: u32,
-    /// Show what the history knows of a volume, and end. The driver is not asked.
+    /// Volume to show the history of, and exit. The driver is not called.
     #[arg(long, requires = "history", conflicts_with_all = ["once", "address"], value_name = "ID")]
     explain: Option<String>,
 }
@@ -127,7 +127,7 @@ pub(crate) fn run(args: Args) -> Result<(), Box<dyn Error>> {
     closed_is_fine(outcome)
 }
 
-/// Whoever closes the pipe has read enough.
+/// A reader that closes the pipe has read enough.
 fn closed_is_fine(outcome: anyhow::Result<()>) -> Result<(), Box<dyn Error>> {
     let closed = |error: &anyhow::Error| {
         error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
@@ -251,7 +251,7 @@ async fn connect(
         | AddressError::Missing { .. }),
     ) = address.check()
     {
-        return Err(error).context("cannot watch the driver");
+        bail!("cannot watch the driver: {error}; start the driver, or correct --csi-address");
     }
     let driver = Driver::start(address.clone(), settings, metrics);
     let session = driver.ready_within(timeout).await.map_err(|error| {
@@ -313,7 +313,7 @@ async fn live(
     }
     // What is to be watched is known before watching begins, so that nothing of the history is closed in error.
     if let Err(why) = eyes.call_the_roll().await {
-        tracing::warn!("the driver did not list all of its volumes: {why}; it is asked again");
+        tracing::warn!("the driver did not list all of its volumes: {why}; retrying");
     }
     tasks.spawn(call_again(eyes.clone(), source.interval));
 
@@ -352,7 +352,7 @@ async fn call_again(eyes: Arc<Eyes>, every: Duration) {
     }
 }
 
-/// The screen, drawn anew when something changes and every second.
+/// The screen, refreshed when something changes and every second.
 async fn draw(source: &Arc<Source>, page: Option<&str>) -> io::Result<()> {
     let screen = Screen::open()?;
     let mut news = source.history().listen();
@@ -391,7 +391,7 @@ async fn lines(source: &Arc<Source>, page: Option<&str>) -> io::Result<()> {
         say(&format!("{line}\n"))?;
     }
     for limit in &about.limits {
-        say(&format!("cannot be seen from here: {limit}\n"))?;
+        say(&format!("limit: {limit}\n"))?;
     }
     if let Some(page) = page {
         say(&format!("the page: {page}\n"))?;

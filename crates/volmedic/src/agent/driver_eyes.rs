@@ -1,5 +1,6 @@
 //! A driver's node plugin as a probe, or the kubelet's word for it where the kubelet asks the plugin already.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +31,8 @@ pub(super) struct DriverEyes {
     kubelet: KubeletHealth,
     /// The kubelet was seen to say something about volumes.
     kubelet_speaks: AtomicBool,
+    /// Whether something was wrong with volumes when they were last seen.
+    seen: Mutex<HashMap<Arc<str>, bool>>,
     /// Ask even a driver that tells nothing about health, for the figures.
     usage: bool,
     told: Mutex<Option<&'static str>>,
@@ -49,6 +52,7 @@ impl DriverEyes {
             eyes,
             kubelet,
             kubelet_speaks: AtomicBool::new(false),
+            seen: Mutex::default(),
             usage,
             told: Mutex::default(),
         }
@@ -91,6 +95,30 @@ impl DriverEyes {
                 speaks
             }
         }
+    }
+
+    /// What the kubelet says, where that can be believed without asking the driver. The kubelet wrote it some time ago, or
+    /// has not asked about this volume yet: it may be older than what we saw ourselves. So it is believed only where it
+    /// says what we know already; whether something changed, the driver is asked.
+    fn kubelet_agrees(&self, volume: &NodeVolume) -> Option<Sight> {
+        let said = kubelet_said(volume);
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(&volume.handle).copied();
+        let agrees = seen == Some(matches!(said, Sight::Adverse(_)));
+        (agrees || self.kubelet == KubeletHealth::Read).then_some(said)
+    }
+
+    fn saw(&self, handle: &Arc<str>, answer: &Answer) {
+        let wrong = match answer {
+            Answer::Volume(Sight::Healthy | Sight::Unlisted) => false,
+            Answer::Volume(Sight::Adverse(_) | Sight::Missing(_)) => true,
+            _ => return,
+        };
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.len() == seen.capacity() {
+            let volumes = self.eyes.inventory.volumes();
+            seen.retain(|handle, _| volumes.get(&self.driver, handle).is_some());
+        }
+        seen.insert(handle.clone(), wrong);
     }
 
     async fn ask(&self, volume: &Arc<NodeVolume>) -> Option<Answer> {
@@ -172,7 +200,12 @@ impl volmedic_monitor::Probe for DriverEyes {
         let get = || self.eyes.inventory.volumes().get(&self.driver, handle);
         let (Some(volume), Some(choice)) = (get(), self.choice()) else { return Seen::Nothing };
         if self.reads_kubelet(&volume, &choice) {
-            return if volume.is_in_use() { Seen::Volume(kubelet_said(&volume)) } else { Seen::Nothing };
+            if !volume.is_in_use() {
+                return Seen::Nothing;
+            }
+            if let Some(said) = self.kubelet_agrees(&volume) {
+                return Seen::Volume(said);
+            }
         }
         let began = Instant::now();
         let Some(mut answer) = self.ask(&volume).await else { return Seen::Nothing };
@@ -182,6 +215,7 @@ impl volmedic_monitor::Probe for DriverEyes {
             let Some(again) = self.ask(&volume).await else { return Seen::Nothing };
             answer = again;
         }
+        self.saw(&volume.handle, &answer);
         let well = matches!(&answer, Answer::Volume(sight) if !matches!(sight, Sight::NotSeen(_)));
         let result = if well { ProbeResult::Success } else { ProbeResult::Error };
         self.eyes.counts.probed(&self.driver, method(choice.volume), result, began.elapsed());

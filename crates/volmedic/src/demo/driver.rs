@@ -20,9 +20,9 @@ pub(super) const NAME: &str = "demo.volmedic.dev";
 /// For the driver to come up, on a busy machine too.
 const START: Duration = Duration::from_secs(30);
 /// For one call.
-pub(super) const DEADLINE: Duration = Duration::from_secs(15);
+pub(super) const DEADLINE: Duration = Duration::from_secs(30);
 /// How long a volume has for an answer before it counts as hung.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(200);
 /// Between a death and the next start: doubled each time, and short again after a driver that lived. Long enough to see
 /// what is told of it.
@@ -40,8 +40,10 @@ pub(super) struct Process {
 impl Process {
     /// To be called from the thread that lives longest: the driver dies with it.
     pub(super) fn start(program: &Path, home: &Home, mounts: Mounts) -> anyhow::Result<Self> {
-        fs::create_dir_all(home.node()).context("cannot make the node's folder")?;
-        let log = File::create(home.log()).context("cannot make the driver's log")?;
+        fs::create_dir_all(home.node())
+            .with_context(|| format!("cannot create {}", home.node().display()))?;
+        let log =
+            File::create(home.log()).with_context(|| format!("cannot create {}", home.log().display()))?;
         let unix = |path: PathBuf| format!("unix://{}", path.display());
         let services = if mounts == Mounts::Nowhere { "controller" } else { "controller,node" };
         let mut command = Command::new(program);
@@ -79,10 +81,14 @@ impl Process {
                 return Ok((driver, session));
             }
             if let Some(status) = self.child.try_wait()? {
-                bail!("the driver ended ({status}): {}", last_words(home));
+                bail!("the driver did not start ({status}): {}", last_words(home));
             }
             if Instant::now() >= deadline {
-                bail!("the driver did not answer within {} s: {}", START.as_secs(), last_words(home));
+                bail!(
+                    "the driver did not answer within {} s; the machine may be busy, try again: {}",
+                    START.as_secs(),
+                    last_words(home)
+                );
             }
         }
     }
@@ -95,7 +101,7 @@ impl Process {
             sleep(LOOK).await;
             let Ok(Some(status)) = self.child.try_wait() else { continue };
             pause = if born.elapsed() >= LIVED { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
-            told(format!("the driver died ({status}); it is started again in {} s", pause.as_secs()));
+            told(format!("the driver exited ({status}); it is restarted in {} s", pause.as_secs()));
             sleep(pause).await;
             born = Instant::now();
             match spawn(&mut self.command) {
@@ -126,16 +132,16 @@ pub(super) fn addons(home: &Home, metrics: Metrics) -> anyhow::Result<Driver> {
 }
 
 pub(super) fn address(path: &str) -> anyhow::Result<Address> {
-    path.parse().with_context(|| format!("{path} is no address of a socket"))
+    path.parse().with_context(|| format!("{path} is not the address of a socket"))
 }
 
 fn spawn(command: &mut Command) -> anyhow::Result<Child> {
-    command.spawn().context("the driver cannot be started")
+    command.spawn().context("cannot start the driver")
 }
 
 fn last_words(home: &Home) -> String {
     let log = fs::read_to_string(home.log()).unwrap_or_default();
-    log.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned()
+    log.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("its log is empty").to_owned()
 }
 
 impl Drop for Process {

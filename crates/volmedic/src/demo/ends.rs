@@ -18,7 +18,7 @@ pub(super) struct Ends {
 
 impl Ends {
     pub(super) fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot wait for signals");
+        let listen = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self {
             signals: [
                 listen(SignalKind::interrupt())?,

@@ -21,7 +21,7 @@ use super::source::Source;
 use super::volumes::{NODE, Volume};
 
 const LOOK: Duration = Duration::from_millis(200);
-/// For the driver to mend one volume.
+/// For the driver to heal one volume.
 const HEAL: Duration = Duration::from_secs(30);
 
 /// In a cluster the healer is far more patient; who watches a demo is not.
@@ -104,7 +104,7 @@ impl Healer {
     ) {
         let troubles = self.source.troubles(Some(&volume.name));
         let place = place(&volume.name);
-        match troubles.iter().filter(|held| can_be_mended(held)).min_by_key(|held| held.since) {
+        match troubles.iter().filter(|held| can_be_healed(held)).min_by_key(|held| held.since) {
             Some(Held { condition, since }) => {
                 triage.complain(now, &place, condition.reason.clone(), *since);
             }
@@ -112,11 +112,11 @@ impl Healer {
         }
         let others: BTreeSet<String> = troubles
             .iter()
-            .filter(|held| !can_be_mended(held))
+            .filter(|held| !can_be_healed(held))
             .map(|held| held.condition.reason.as_str().to_owned())
             .collect();
         let known = left.entry(volume.name.clone()).or_default();
-        // Once for each time it is ill, whatever else is found meanwhile.
+        // Once each time it is unhealthy, whatever else is found meanwhile.
         if let (true, Some(reason)) = (known.is_empty(), others.first()) {
             self.leave_alone(&volume.name, &Reason::new(reason));
         }
@@ -125,7 +125,7 @@ impl Healer {
 
     fn leave_alone(&self, name: &Arc<str>, reason: &Reason) {
         let text = format!(
-            "{name} is left alone: there is nothing that a node plugin could safely do about {reason}. What helps: {}",
+            "{name} is not healed automatically: a node plugin cannot safely repair {reason}. What helps: {}",
             reason.remedy()
         );
         self.source.tell_heal(name, "Skipped", None, text);
@@ -141,19 +141,19 @@ impl Healer {
                 });
             }
             Step::Skip(told) => {
-                let text = format!("{} is left alone: {}", told.place.handle, told.refusal);
+                let text = format!("{} is not healed: {}", told.place.handle, told.refusal);
                 self.source.tell_heal(&told.place.handle, "Skipped", None, text);
             }
             Step::Braked(brake) => {
                 self.source.say(
                     super::voice::Topic::Heal,
                     None,
-                    format!("no volume is touched: {brake}"),
+                    format!("healing is paused: {brake}"),
                     data("Braked"),
                 );
             }
             Step::Released(_) => {
-                let text = "few enough volumes are ill again; healing goes on".to_owned();
+                let text = "few enough volumes are unhealthy again; healing resumes".to_owned();
                 self.source.say(super::voice::Topic::Heal, None, text, data("Released"));
             }
         }
@@ -182,7 +182,7 @@ impl Healer {
                                 &name,
                                 "Skipped",
                                 None,
-                                format!("{name} is left alone: {refusal}"),
+                                format!("{name} is not healed: {refusal}"),
                             );
                         }
                     }
@@ -197,20 +197,20 @@ impl Healer {
                             name,
                             "Succeeded",
                             Some(true),
-                            format!("{name} is mended: {message}"),
+                            format!("{name} is healed: {message}"),
                         );
                     }
                     Outcome::StillIll { message } => {
-                        let text = format!("{name} is not mended: {message}; {after}");
+                        let text = format!("{name} is not healed: {message}; {after}");
                         self.source.tell_heal(name, "Failed", Some(false), text);
                     }
                     Outcome::Failed { message, .. } => {
-                        let text = format!("{name} is not mended, the driver says: {message}; {after}");
+                        let text = format!("{name} is not healed, the driver reports: {message}; {after}");
                         self.source.tell_heal(name, "Failed", Some(false), text);
                     }
                     Outcome::NotReached { why } | Outcome::Lost { why } => {
                         let text =
-                            format!("{name} is not mended, the driver was not reached: {why}; {after}");
+                            format!("{name} is not healed, the driver was not reached: {why}; {after}");
                         self.source.tell_heal(name, "Failed", Some(false), text);
                     }
                     Outcome::SecretUnchanged => {}
@@ -224,13 +224,11 @@ impl Healer {
         let why = match &ticket.complaint {
             Some((reason, since)) => {
                 let lasted = now.duration_since(*since).as_secs().max(0);
-                format!(
-                    "{reason} has lasted for {lasted} s, was seen again just now, and can be mended safely"
-                )
+                format!("{reason} has lasted {lasted} s, was confirmed just now, and can be repaired safely")
             }
             None => "it is to be checked".to_owned(),
         };
-        let text = format!("the node plugin is asked to mend {name}: {why}");
+        let text = format!("asking the node plugin to heal {name}: {why}");
         self.source.tell_heal(&name, "Started", None, text);
         let heal = self.source.volumes.get(&name).map(request);
         let addons = self.addons.clone();
@@ -279,7 +277,7 @@ fn place(name: &Arc<str>) -> Place {
     Place::new(NAME, name.clone(), NODE)
 }
 
-fn can_be_mended(held: &Held) -> bool {
+fn can_be_healed(held: &Held) -> bool {
     held.condition.reason.remedy().is_automatic()
 }
 

@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
-use rustix::fs::{FlockOperation, OFlags, flock};
+use anyhow::{anyhow, bail};
+use rustix::fs::{FlockOperation, OFlags, flock, statvfs};
 use rustix::process::geteuid;
 
 use super::sweep::{self, Swept};
@@ -18,8 +18,9 @@ const MARK: &str = "volmedic-demo";
 const ATTEMPTS: usize = 20;
 /// The longest path that a socket may have.
 const LONGEST_SOCKET: usize = 107;
+const MB: u64 = 1_000_000;
 
-/// Whoever has it may do what they like below; nobody else does.
+/// The directory of this demo, and of no other process.
 #[derive(Debug)]
 pub(super) struct Home {
     root: PathBuf,
@@ -34,34 +35,47 @@ impl Home {
         std::env::temp_dir().join(format!("volmedic-demo-{}", geteuid().as_raw()))
     }
 
-    /// Takes the directory and clears away what a demo that was killed left in it; also answers what that was.
-    pub(super) fn claim(root: &Path) -> anyhow::Result<(Self, Swept)> {
+    /// Takes the directory, in which this many bytes must be free, and clears away what a demo that was killed left in
+    /// it; also answers what that was.
+    pub(super) fn claim(root: &Path, needed: u64) -> anyhow::Result<(Self, Swept)> {
         let root = absolute(root)?;
         let lock = lock(&root)?;
-        let mark = root.join(MARK);
-        let left = fs::read_dir(&root).with_context(|| format!("cannot list {}", root.display()))?;
+        let left = fs::read_dir(&root).map_err(|error| refused("list", &root, &error))?;
         let left: Vec<OsString> = left.map_while(Result::ok).map(|entry| entry.file_name()).collect();
         if !left.is_empty() && !left.iter().any(|name| name == MARK) {
             bail!(
-                "{} is not empty and no demo made what is in it; give another --state-dir, or an empty one",
+                "{} has files in it that are not from a demo; give another --state-dir, or an empty directory",
                 root.display()
             );
         }
-        let swept = sweep::sweep(&root);
+        // From here on it is ours, and whatever fails leaves nothing behind.
+        let home = Self { root, lock, empty: false };
+        let root = home.root();
+        let swept = sweep::sweep(root);
         if !swept.problems.is_empty() {
             bail!(
-                "an earlier demo left things in {} that do not go away: {}",
+                "an earlier demo left something in {} that cannot be removed: {}; give another --state-dir",
                 root.display(),
                 swept.problems.join("; ")
             );
         }
-        fs::write(&mark, "Made by `volmedic demo`, and removed by it.\n")
-            .with_context(|| format!("cannot write {}", mark.display()))?;
-        let home = Self { root, lock, empty: false };
         let socket = home.addons_socket();
         if socket.as_os_str().len() > LONGEST_SOCKET {
             bail!("the path {} is too long for a socket; give a shorter --state-dir", socket.display());
         }
+        let free = statvfs(root).map_err(|error| refused("measure", root, &error.into()))?;
+        let free = free.f_bavail.saturating_mul(free.f_frsize);
+        if free < needed {
+            bail!(
+                "{} has {} MB free, and the demo needs {} MB; free some space, or give another --state-dir",
+                root.display(),
+                free / MB,
+                needed / MB
+            );
+        }
+        let mark = root.join(MARK);
+        fs::write(&mark, "Made by `volmedic demo`, and removed by it.\n")
+            .map_err(|error| refused("write", &mark, &error))?;
         Ok((home, swept))
     }
 
@@ -94,7 +108,10 @@ impl Home {
     pub(super) fn leave(mut self) -> Vec<String> {
         self.empty = true;
         let mut problems = sweep::sweep(&self.root).problems;
-        if let Err(error) = fs::remove_dir(&self.root) {
+        if let Err(error) = fs::remove_dir(&self.root)
+            // What is mounted there is the user's, and stays.
+            && error.kind() != io::ErrorKind::ResourceBusy
+        {
             problems.push(format!("{} cannot be removed: {error}", self.root.display()));
         }
         // Not before it is gone: the next one makes its own.
@@ -103,7 +120,7 @@ impl Home {
     }
 }
 
-/// Only after a mistake of ours: the next demo would find it all, but maybe there is none.
+/// After a failed claim, or an internal error (bug): the next demo would find it all, but there may be none.
 impl Drop for Home {
     fn drop(&mut self) {
         if !self.empty {
@@ -116,13 +133,11 @@ impl Drop for Home {
 /// Without symbolic links on the way, as the mount table has it.
 fn absolute(root: &Path) -> anyhow::Result<PathBuf> {
     let (Some(parent), Some(name)) = (root.parent(), root.file_name()) else {
-        bail!("{} is no directory that could be made; give another --state-dir", root.display());
+        bail!("{} cannot be the directory of a demo; give another --state-dir", root.display());
     };
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-    let parent = parent
-        .canonicalize()
-        .with_context(|| format!("the directory {} around --state-dir cannot be found", parent.display()))?;
-    Ok(parent.join(name))
+    let found = parent.canonicalize().map_err(|error| refused("find", parent, &error))?;
+    Ok(found.join(name))
 }
 
 /// Makes the directory if need be, makes sure that it is ours alone, and locks it.
@@ -130,7 +145,7 @@ fn lock(root: &Path) -> anyhow::Result<File> {
     for _ in 0..ATTEMPTS {
         match DirBuilder::new().mode(0o700).create(root) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(error).with_context(|| format!("cannot make {}", root.display()));
+                return Err(refused("create", root, &error));
             }
             _ => {}
         }
@@ -138,24 +153,32 @@ fn lock(root: &Path) -> anyhow::Result<File> {
         let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(root);
         let directory = match opened {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            other => other.with_context(|| format!("cannot open {} as a directory", root.display()))?,
+            other => other.map_err(|error| refused("open", root, &error))?,
         };
         let found = directory.metadata()?;
         if found.uid() != geteuid().as_raw() || found.mode() & 0o022 != 0 {
             bail!(
-                "{} belongs to somebody else, or others may write to it; give another --state-dir",
+                "{} belongs to another user, or others may write to it; give another --state-dir",
                 root.display()
             );
         }
         if flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err() {
-            bail!("another demo is running in {}; end it, or give another --state-dir", root.display());
+            bail!("another demo is running in {}; stop it, or give another --state-dir", root.display());
         }
-        // Whoever had it before may have removed it after we opened it.
+        // An earlier demo may have removed it after we opened it.
         if fs::symlink_metadata(root).is_ok_and(|now| (now.dev(), now.ino()) == (found.dev(), found.ino())) {
             return Ok(directory);
         }
     }
-    bail!("{} comes and goes; is another demo being started and ended there?", root.display())
+    bail!(
+        "{} keeps disappearing: another demo starts and ends there; give another --state-dir",
+        root.display()
+    )
+}
+
+/// What cannot be done to the directory, why, and the next step.
+fn refused(what: &str, path: &Path, error: &io::Error) -> anyhow::Error {
+    anyhow!("cannot {what} {}: {error}; give a --state-dir where you may write", path.display())
 }
 
 #[cfg(test)]
@@ -166,9 +189,9 @@ mod tests {
     fn one_at_a_time_and_nothing_stays() {
         let room = tempfile::tempdir().unwrap();
         let root = room.path().join("demo");
-        let (home, swept) = Home::claim(&root).unwrap();
+        let (home, swept) = Home::claim(&root, 0).unwrap();
         assert_eq!(swept, Swept::default());
-        let told = Home::claim(&root).unwrap_err().to_string();
+        let told = Home::claim(&root, 0).unwrap_err().to_string();
         assert!(told.contains("another demo is running in"), "{told}");
         fs::write(home.log(), "words").unwrap();
         assert_eq!(home.leave(), Vec::<String>::new());
@@ -179,22 +202,31 @@ mod tests {
     fn what_a_killed_demo_left_is_cleared_and_nothing_else() {
         let room = tempfile::tempdir().unwrap();
         let root = room.path().join("demo");
-        let (home, _) = Home::claim(&root).unwrap();
+        let (home, _) = Home::claim(&root, 0).unwrap();
         let log = home.log();
         fs::write(&log, "words").unwrap();
         // As after a kill: nothing is dropped in good order.
         flock(&home.lock, FlockOperation::Unlock).unwrap();
         std::mem::forget(home);
-        let (home, _) = Home::claim(&root).unwrap();
+        let (home, _) = Home::claim(&root, 0).unwrap();
         assert!(!log.exists());
         drop(home);
 
         let other = room.path().join("somebody's");
         fs::create_dir(&other).unwrap();
         fs::write(other.join("thesis"), "all of it").unwrap();
-        let told = Home::claim(&other).unwrap_err().to_string();
-        assert!(told.contains("no demo made what is in it"), "{told}");
+        let told = Home::claim(&other, 0).unwrap_err().to_string();
+        assert!(told.contains("not from a demo"), "{told}");
         assert!(other.join("thesis").exists());
+    }
+
+    #[test]
+    fn without_enough_space_nothing_is_made() {
+        let room = tempfile::tempdir().unwrap();
+        let root = room.path().join("demo");
+        let told = Home::claim(&root, u64::MAX).unwrap_err().to_string();
+        assert!(told.contains("MB free, and the demo needs"), "{told}");
+        assert!(!root.exists());
     }
 
     #[test]
@@ -204,9 +236,9 @@ mod tests {
         let root = room.path().join("demo");
         fs::create_dir(&root).unwrap();
         fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(Home::claim(&root).unwrap_err().to_string().contains("belongs to somebody else"));
+        assert!(Home::claim(&root, 0).unwrap_err().to_string().contains("belongs to another user"));
         let link = room.path().join("link");
         std::os::unix::fs::symlink(room.path(), &link).unwrap();
-        assert!(Home::claim(&link).is_err(), "a link is not followed");
+        assert!(Home::claim(&link, 0).is_err(), "a link is not followed");
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn enter() -> anyhow::Result<()> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     // SAFETY: only the flag that gives up shared file descriptors could harm, and it is not set.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNS) }
-        .context("the kernel gives this user no user namespace")?;
+        .context("this user may not create a user namespace")?;
     let maps = [
         ("/proc/self/setgroups", "deny".to_owned()),
         ("/proc/self/uid_map", format!("0 {user} 1")),

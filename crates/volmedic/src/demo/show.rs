@@ -3,20 +3,22 @@
 use std::fmt::Write as _;
 
 use volmedic_view::render::{Paint, Table};
-use volmedic_view::text::{fit, plain, width};
+use volmedic_view::text::{fit, plain, width, wrap};
 use volmedic_view::{Grade, Snapshot};
 
 use super::keys::FAULTS;
-use super::voice::{News, Topic, clock};
+use super::voice::{News, Topic, clock, head};
 
 /// Lines of what happens, unless the screen is tiny.
 const LEAST_NEWS: usize = 3;
 /// With fewer lines than this for both, the screen is a small one.
 const SMALL: usize = 9;
-/// With so many lines for what happens, the table may be as long as it likes.
+/// With this many lines for what happens, the table is shown whole.
 const NEWS: usize = 12;
-/// A sentence gets so many lines at most.
-const WRAPPED: usize = 3;
+/// Maximum number of lines of one sentence; a terminal of 80 columns needs most of them.
+const WRAPPED: usize = 5;
+/// On a terminal that is smaller, nothing could be read.
+const SMALLEST: (usize, usize) = (40, 12);
 
 /// All that is drawn.
 pub(super) struct Shown<'a> {
@@ -27,7 +29,7 @@ pub(super) struct Shown<'a> {
     pub(super) page: &'a str,
     /// What is left out here, a sentence each.
     pub(super) left_out: &'a [String],
-    /// What to try next, once the story is told.
+    /// What to try next, once the story is over.
     pub(super) next: &'a [String],
     /// Whether keys are listened to.
     pub(super) keys: bool,
@@ -35,6 +37,10 @@ pub(super) struct Shown<'a> {
 
 /// The screen as lines, as many as fit. On a small one what is said at the edges is said in fewer words.
 pub(super) fn compose(shown: &Shown<'_>, paint: Paint, height: usize) -> String {
+    let columns = paint.width.unwrap_or(usize::MAX);
+    if columns < SMALLEST.0 || height < SMALLEST.1 {
+        return too_small(columns, height);
+    }
     let (mut head, mut tail) = edges(shown, paint, false);
     // The header of the table, the blank line and the title below it.
     let room = |head: &[String], tail: &[String]| height.saturating_sub(head.len() + tail.len() + 3);
@@ -63,7 +69,7 @@ pub(super) fn compose(shown: &Shown<'_>, paint: Paint, height: usize) -> String 
     }
     out.push(String::new());
     out.push(paint.strong("What happens"));
-    out.extend(latest(shown.recent, news, paint.width.unwrap_or(usize::MAX), paint));
+    out.extend(latest(shown.recent, news, columns, paint));
     out.extend(tail);
     out.truncate(height);
     let mut text = String::new();
@@ -80,17 +86,21 @@ fn edges(shown: &Shown<'_>, paint: Paint, small: bool) -> (Vec<String>, Vec<Stri
     let columns = paint.width.unwrap_or(usize::MAX);
     let cut = |line: &str| fit(line, columns).into_owned();
     let counts = format!("{} volumes: {}", snapshot.counts().total(), snapshot.counts());
-    let mut head = vec![
-        paint.strong(&cut(&format!("Volmedic demo: {headline}"))),
-        cut(&format!("{counts}   The page: {page}")),
-    ];
+    let mut head = vec![paint.strong(&cut(&format!("Volmedic demo: {headline}")))];
+    let (line, page) = (format!("{counts}   Page: {page}"), format!("Page: {page}"));
+    if width(&line) <= columns {
+        head.push(line);
+    } else {
+        head.extend([cut(&counts), cut(&page)]);
+    }
     let mut tail = Vec::new();
     if !small {
-        head.extend(left_out.iter().map(|line| paint.faint(&cut(line))));
+        let lines = left_out.iter().flat_map(|line| wrapped(line, columns, "- ", "  "));
+        head.extend(lines.map(|line| paint.faint(&line)));
         if !next.is_empty() {
             tail.push(String::new());
             tail.push(paint.strong("What next"));
-            tail.extend(next.iter().flat_map(|line| wrap(line, columns, "- ", "  ")));
+            tail.extend(next.iter().flat_map(|line| wrapped(line, columns, "- ", "  ")));
         }
     }
     head.push(String::new());
@@ -103,22 +113,21 @@ fn edges(shown: &Shown<'_>, paint: Paint, small: bool) -> (Vec<String>, Vec<Stri
 fn latest(recent: &[News], lines: usize, columns: usize, paint: Paint) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for news in recent {
-        let told = told(news, columns, paint);
-        if out.len() + told.len() > lines && !out.is_empty() {
+        let room = lines - out.len();
+        if room == 0 {
             break;
         }
-        out.splice(0..0, told);
+        out.splice(0..0, sentence(news, room.min(WRAPPED), columns, paint));
     }
-    out.truncate(lines);
     out
 }
 
-fn told(news: &News, columns: usize, paint: Paint) -> Vec<String> {
-    let head = format!("{} {:<7} ", clock(news.at), news.topic.who());
-    let indent = " ".repeat(width(&head));
-    let mut lines = wrap(&plain(&news.text), columns, &head, &indent);
-    if lines.len() > WRAPPED {
-        lines.truncate(WRAPPED);
+/// In this many lines at most.
+fn sentence(news: &News, most: usize, columns: usize, paint: Paint) -> Vec<String> {
+    let head = head(news);
+    let mut lines = wrapped(&plain(&news.text), columns, &head, &" ".repeat(head.len()));
+    if lines.len() > most {
+        lines.truncate(most);
         if let Some(last) = lines.last_mut() {
             *last = fit(&format!("{last} …"), columns).into_owned();
         }
@@ -139,30 +148,26 @@ fn told(news: &News, columns: usize, paint: Paint) -> Vec<String> {
     lines
 }
 
-/// In lines of at most so many columns, broken between words where that can be done.
-fn wrap(text: &str, columns: usize, first: &str, others: &str) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut line = first.to_owned();
-    let mut empty = true;
-    for word in text.split(' ') {
-        if !empty && width(&line) + 1 + width(word) > columns {
-            lines.push(fit(&line, columns).into_owned());
-            others.clone_into(&mut line);
-            empty = true;
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        empty = false;
-    }
-    lines.push(fit(&line, columns).into_owned());
-    lines
+/// In lines of at most this many columns: a screen has no room for longer ones.
+fn wrapped(text: &str, columns: usize, first: &str, others: &str) -> Vec<String> {
+    let lines = wrap(text, columns, first, others);
+    lines.into_iter().map(|line| fit(&line, columns).into_owned()).collect()
+}
+
+/// The same at every size, until somebody makes it larger.
+fn too_small(columns: usize, height: usize) -> String {
+    let (least, lowest) = SMALLEST;
+    let text = format!(
+        "The terminal has {columns} columns and {height} lines; the demo needs {least} and {lowest}. Enlarge it, or quit \
+         with q and use --headless."
+    );
+    let lines = wrapped(&text, columns, "", "");
+    lines.into_iter().take(height).map(|line| line + "\n").collect()
 }
 
 fn keys_line(keys: bool, columns: usize, small: bool) -> Vec<String> {
     if !keys {
-        return vec![fit("Ctrl-C ends the demo and takes everything away", columns).into_owned()];
+        return vec![fit("Ctrl-C ends the demo and cleans up", columns).into_owned()];
     }
     if small {
         let letters: Vec<String> = FAULTS.iter().map(|(key, ..)| key.to_string()).collect();
@@ -171,7 +176,7 @@ fn keys_line(keys: bool, columns: usize, small: bool) -> Vec<String> {
     let faults: Vec<String> = FAULTS.iter().map(|(key, _, what)| format!("{key}\u{a0}{what}")).collect();
     let faults: Vec<String> = faults.into_iter().map(|key| key.replace(' ', "\u{a0}")).collect();
     let text = format!("Keys: {}  q\u{a0}quit", faults.join("  "));
-    let lines = wrap(&text, columns, "", "      ");
+    let lines = wrapped(&text, columns, "", "      ");
     lines.into_iter().map(|line| line.replace('\u{a0}', " ").trim_end().to_owned()).collect()
 }
 
@@ -193,7 +198,7 @@ mod tests {
             data: json!({ "warning": false }),
         };
         let long = "wiki recovered from Inaccessible/MounterDead after 3 s, seen by the driver on node here";
-        let mut recent = vec![news(50, Topic::Told, long), news(49, Topic::Heal, "wiki is mended")];
+        let mut recent = vec![news(50, Topic::Told, long), news(49, Topic::Heal, "wiki is healed")];
         recent.extend((0..40).map(|number| news(number, Topic::Fault, "something was done to orders")));
         let shown = Shown {
             headline: "real volumes, mounted on this machine",
@@ -209,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_screen_is_filled_and_never_more_than_filled() {
-        for (columns, height) in [(60, 24), (80, 24), (100, 30), (160, 60), (44, 20)] {
+        for (columns, height) in [(40, 12), (44, 20), (60, 24), (80, 24), (100, 30), (160, 60), (200, 50)] {
             let text = screen(Paint { colour: false, width: Some(columns) }, height);
             assert!(text.lines().count() <= height, "{columns}x{height}:\n{text}");
             assert!(text.lines().all(|line| width(line) <= columns), "{columns}x{height}:\n{text}");
@@ -219,19 +224,26 @@ mod tests {
     }
 
     #[test]
-    fn a_tiny_screen_still_shows_something_and_colours_are_only_where_wanted() {
-        let text = screen(Paint { colour: false, width: Some(20) }, 5);
-        assert!(text.contains("vol-00") && !text.contains('\x1b'), "{text}");
-        assert_eq!(text.lines().count(), 5);
-        assert!(
-            screen(Paint { colour: true, width: Some(80) }, 24).contains("\x1b[32mtold"),
-            "good news are green"
+    fn a_screen_that_is_too_small_says_so() {
+        for (columns, height) in [(20, 5), (39, 24), (80, 11), (1, 1)] {
+            let text = screen(Paint { colour: false, width: Some(columns) }, height);
+            assert!(text.lines().count() <= height, "{columns}x{height}:\n{text}");
+            assert!(text.lines().all(|line| width(line) <= columns), "{columns}x{height}:\n{text}");
+        }
+        let text = screen(Paint { colour: false, width: Some(80) }, 11);
+        assert_eq!(
+            text,
+            "The terminal has 80 columns and 11 lines; the demo needs 40 and 12. Enlarge it,\n\
+             or quit with q and use --headless.\n"
         );
     }
 
     #[test]
-    fn sentences_are_broken_between_words() {
-        assert_eq!(wrap("one two three", 9, "> ", "  "), ["> one two", "  three"]);
-        assert_eq!(wrap("unbreakable", 5, "", ""), ["unbr…"]);
+    fn colours_are_only_where_wanted() {
+        assert!(!screen(Paint { colour: false, width: Some(80) }, 24).contains('\x1b'));
+        assert!(
+            screen(Paint { colour: true, width: Some(80) }, 24).contains("\x1b[32mmonitor"),
+            "good news are green"
+        );
     }
 }

@@ -91,8 +91,8 @@ impl Source {
         drop(ledger);
         let unknown = row.health == volmedic_health::Health::Unknown;
         let why = || match self.driver.session() {
-            Ok(_) => "it has not been looked at yet".into(),
-            Err(error) => format!("{error}; it is tried again").into(),
+            Ok(_) => "not checked yet".into(),
+            Err(error) => format!("{error}; retrying").into(),
         };
         Row { nodes: vec![NODE.into()], why: unknown.then(why), ..row }
     }
@@ -229,7 +229,7 @@ impl volmedic_view::Source for Source {
             place: "on this machine".to_owned(),
             facts,
             limits: self.limits.clone(),
-            trouble: self.driver.session().err().map(|error| format!("{error}; it is tried again")),
+            trouble: self.driver.session().err().map(|error| format!("{error}; retrying")),
             calls: self.metrics.latencies().into_iter().map(call).collect(),
         }
     }

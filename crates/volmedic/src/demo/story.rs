@@ -13,14 +13,15 @@ use volmedic_health::Held;
 use super::source::Source;
 use super::voice::Topic;
 use super::volumes::{Volume, Volumes};
+use crate::fault;
 
 /// For a fault to be told. Of the driver itself it takes longer: several looks must fail first.
-const TOLD: Duration = Duration::from_secs(25);
+const TOLD: Duration = Duration::from_mins(1);
 const TOLD_OF_THE_DRIVER: Duration = Duration::from_secs(75);
 /// For the healer to mend it.
-const HEALED: Duration = Duration::from_secs(45);
+const HEALED: Duration = Duration::from_secs(90);
 /// For everybody to see that it is over.
-const OVER: Duration = Duration::from_secs(30);
+const OVER: Duration = Duration::from_mins(1);
 /// What nobody heals is left like this for as long as people need to read about it.
 const LINGER: Duration = Duration::from_millis(2_500);
 const LOOK: Duration = Duration::from_millis(50);
@@ -42,6 +43,16 @@ const DRIVES: &[(Fault, &[Kind])] = &[
     (Fault::DriveBad, Kind::ALL),
     (Fault::DriveMissing, Kind::ALL),
     (Fault::VolumeFailed, Kind::ALL),
+];
+
+/// Faults that a volume can have without being mounted.
+const UNMOUNTED: &[Fault] = &[
+    Fault::DriveSuspect,
+    Fault::DriveBad,
+    Fault::DriveUnknown,
+    Fault::DriveMissing,
+    Fault::VolumeFailed,
+    Fault::ReleaseFailed,
 ];
 
 /// One fault, and where.
@@ -67,7 +78,7 @@ impl std::str::FromStr for Wish {
             Some((fault, volume)) => (fault, Some(volume.to_owned())),
             None => (text, None),
         };
-        Ok(Self { fault: fault.parse()?, volume })
+        Ok(Self { fault: fault::named(fault, "volmedic demo --fault list")?, volume })
     }
 }
 
@@ -125,20 +136,32 @@ impl Stage {
         if fault.is_of_the_driver() {
             return match volume {
                 None => Ok(Act { fault: *fault, volume: None }),
-                Some(_) => Err(format!("{fault} is done to the driver, not to a volume")),
+                Some(_) => {
+                    Err(format!("{fault} is for the driver, not for a volume; give it as --fault {fault}"))
+                }
             };
         }
         let all = &self.source.volumes;
+        if all.iter().all(|volume| volume.paths.is_none()) && !UNMOUNTED.contains(fault) {
+            return Err(format!("{fault} needs a mounted volume, and there is none; run the demo as root"));
+        }
         if let Some(name) = volume {
             let volume = all.get(name).ok_or_else(|| {
                 let names: Vec<&str> = all.iter().map(|volume| &*volume.name).collect();
-                format!("there is no volume {name}; there are {}", names.join(", "))
+                format!("there is no volume {name}; the volumes are {}", names.join(", "))
             })?;
             return if fits(volume) {
                 Ok(Act { fault: *fault, volume: Some(volume.name.clone()) })
             } else {
-                Err(format!("{fault} cannot be done to {name}, which is {}", volume.kind.name()))
+                Err(format!(
+                    "{fault} fits {} volumes, but {name} is {}",
+                    fault::kinds(*fault),
+                    volume.kind.name()
+                ))
             };
+        }
+        if !all.iter().any(fits) {
+            return Err(format!("{fault} fits {} volumes, and there is none here", fault::kinds(*fault)));
         }
         let free = |volume: &&Volume| {
             let taken = taken.iter().any(|act| act.volume.as_ref() == Some(&volume.name));
@@ -152,7 +175,9 @@ impl Stage {
             .find_map(|kind| all.iter().filter(|volume| volume.kind == *kind).find(free));
         match chosen {
             Some(volume) => Ok(Act { fault: *fault, volume: Some(volume.name.clone()) }),
-            None => Err(format!("no volume that {fault} could be done to is well right now")),
+            None => Err(format!(
+                "every volume that {fault} fits has a fault right now; wait until one has recovered"
+            )),
         }
     }
 
@@ -162,7 +187,7 @@ impl Stage {
         if let Some(name) = &name
             && !self.busy().insert(name.clone())
         {
-            let missing = Some(format!("{} was not done: something else is being done to {name}", act.fault));
+            let missing = Some(format!("{} was not injected: {name} has another fault right now", act.fault));
             return Report { told: false, healable: false, healed: false, missing };
         }
         let report = self.follow(&act, by).await;
@@ -192,7 +217,7 @@ impl Stage {
             json!({ "fault": act.fault.name(), "by": by }),
         );
         if let Err(error) = self.work(act, Faults::inject).await {
-            report.missing = Some(format!("{} could not be done: {error}", words(act)));
+            report.missing = Some(format!("{} could not be injected: {error}", words(act)));
             return report;
         }
         let patience = if name.is_none() { TOLD_OF_THE_DRIVER } else { TOLD };
@@ -200,7 +225,7 @@ impl Stage {
         if report.told {
             self.watch_healing(act, begun, &mut report).await;
         } else {
-            report.missing = Some(format!("{} was not told within {} s", words(act), patience.as_secs()));
+            report.missing = Some(format!("{} was not reported within {} s", words(act), patience.as_secs()));
         }
         if !report.healed {
             let text = format!("{place}{}", act.fault.undone());
@@ -210,7 +235,7 @@ impl Stage {
         if let Err(error) = self.work(act, Faults::clear).await {
             report.missing.get_or_insert(format!("{} could not be undone: {error}", words(act)));
         } else if !until(OVER, || self.source.is_well(name)).await {
-            let missing = format!("{} was not seen to be over within {} s", words(act), OVER.as_secs());
+            let missing = format!("{} was not seen to recover within {} s", words(act), OVER.as_secs());
             report.missing.get_or_insert(missing);
         }
         report
@@ -340,6 +365,6 @@ mod tests {
         let wish: Wish = "full:orders".parse().unwrap();
         assert_eq!(wish, Wish { fault: Fault::Full, volume: Some("orders".to_owned()) });
         assert_eq!("full".parse::<Wish>().unwrap().volume, None);
-        assert!("fool".parse::<Wish>().unwrap_err().contains("is no fault"));
+        assert!("fool".parse::<Wish>().unwrap_err().contains("did you mean full?"));
     }
 }

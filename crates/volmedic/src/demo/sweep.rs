@@ -81,7 +81,7 @@ fn end_driver(root: &Path, deadline: Instant, problems: &mut Vec<String>) -> usi
     while kill().is_ok() {
         ended = 1;
         if Instant::now() >= deadline {
-            problems.push("the driver was killed and does not die".to_owned());
+            problems.push("the driver was killed but does not exit".to_owned());
             break;
         }
         sleep(PAUSE);
@@ -104,7 +104,7 @@ fn end_mounters(root: &Path, deadline: Instant, problems: &mut Vec<String>) -> u
     }
     while let Some(alive) = ended.iter().find(|record| mounter::is_alive(record)) {
         if Instant::now() >= deadline {
-            problems.push(format!("the mounter with pid {} was killed and does not die", alive.pid));
+            problems.push(format!("the mounter with pid {} was killed but does not exit", alive.pid));
             break;
         }
         sleep(PAUSE);
@@ -125,7 +125,8 @@ fn unmount_all(root: &Path, deadline: Instant, problems: &mut Vec<String>) -> us
         let mut targets: Vec<PathBuf> = table
             .iter()
             .map(|mount| mount.target().to_owned())
-            .filter(|target| target.starts_with(root))
+            // The directory itself may be a mount of the user's.
+            .filter(|target| target.starts_with(root) && target != root)
             .collect();
         if targets.is_empty() {
             return count;
@@ -165,9 +166,9 @@ fn detach_all(root: &Path, deadline: Instant, problems: &mut Vec<String>) -> usi
         count = count.max(found.len());
         let Some((_, first)) = found.first() else { return count };
         if Instant::now() >= deadline {
+            let device = first.device().path().display().to_string();
             problems.push(format!(
-                "{} stays until whoever uses it lets go; `fuser -vm` names them",
-                first.device().path().display()
+                "{device} is still in use and goes away when its user closes it; `fuser -vm {device}` lists who uses it"
             ));
             return count;
         }

@@ -14,9 +14,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use volmedic_view::text::plain;
+use volmedic_view::text::{plain, wrap};
 
-use crate::terminal::Screen;
+use crate::terminal::{Screen, columns};
 
 /// What may wait to be written.
 const QUEUE: usize = 4_096;
@@ -65,7 +65,7 @@ impl Topic {
         match self {
             Self::Note | Self::Summary | Self::Act => "demo",
             Self::Fault => "fault",
-            Self::Told => "told",
+            Self::Told => "monitor",
             Self::Heal => "healer",
             Self::Undo => "undo",
             Self::Next => "next",
@@ -164,7 +164,7 @@ impl Voice {
                 self.state.woken.notify_one();
                 return;
             }
-            Style::Lines | Style::Screen => line(&news),
+            Style::Lines | Style::Screen => lines(&news, columns()),
         };
         self.send(Out::Text(text));
     }
@@ -209,7 +209,7 @@ impl Voice {
     pub(super) fn finish(&self) {
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            self.note(format!("{lost} lines were lost, because nobody read them"));
+            self.note(format!("{lost} lines were dropped, because they were not read in time"));
         }
         let (done, written) = channel();
         if self.out.try_send(Out::Done(done)).is_ok() {
@@ -268,13 +268,16 @@ fn write_all(incoming: &Receiver<Out>) -> io::Result<()> {
     Ok(())
 }
 
-/// As in `10:15:23 healer  wiki is mended`.
-fn line(news: &News) -> String {
-    let text = plain(&news.text);
-    match news.topic {
-        Topic::Next => format!("  {text}\n"),
-        topic => format!("{} {:<7} {text}\n", clock(news.at), topic.who()),
-    }
+/// As in `10:15:23 healer  wiki is healed`. What does not fit into a line goes on below its first word.
+fn lines(news: &News, columns: usize) -> String {
+    let head = if news.topic == Topic::Next { "  ".to_owned() } else { head(news) };
+    let lines = wrap(&plain(&news.text), columns, &head, &" ".repeat(head.len()));
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+/// When, and who is speaking.
+pub(super) fn head(news: &News) -> String {
+    format!("{} {:<7} ", clock(news.at), news.topic.who())
 }
 
 /// The time of day, in UTC.
@@ -305,17 +308,22 @@ mod tests {
             at: Timestamp::UNIX_EPOCH,
             topic: Topic::Heal,
             volume: Some("wiki".into()),
-            text: "wiki is mended\nall of it".to_owned(),
+            text: "wiki is healed\nall of it".to_owned(),
             data: json!({ "outcome": "Succeeded" }),
         };
-        assert_eq!(line(&news), "00:00:00 healer  wiki is mended\\u{a}all of it\n");
+        assert_eq!(lines(&news, 80), "00:00:00 healer  wiki is healed\\u{a}all of it\n");
+        assert_eq!(
+            lines(&news, 32),
+            "00:00:00 healer  wiki is\n                 healed\\u{a}all\n                 of it\n",
+            "what does not fit goes on below its first word"
+        );
         let said = json_line(&news);
         assert_eq!(said.lines().count(), 1, "{said}");
         let read: Value = serde_json::from_str(&said).unwrap();
         assert_eq!(
             read,
             json!({ "event": "heal", "at": "1970-01-01T00:00:00Z", "volume": "wiki", "outcome": "Succeeded",
-                    "text": "wiki is mended\nall of it" })
+                    "text": "wiki is healed\nall of it" })
         );
     }
 }

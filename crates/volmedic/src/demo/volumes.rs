@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
 use volmedic_driver::fault::Kind;
@@ -72,27 +72,26 @@ impl Volume {
 pub(super) struct Volumes(Vec<Volume>);
 
 impl Volumes {
-    /// Makes all that can be made; also answers what could not be, a sentence each.
+    /// Creates all that can be created; also answers what could not be, a sentence for each kind.
     pub(super) async fn make(home: &Home, means: &Means) -> anyhow::Result<(Self, Vec<String>)> {
         let maker = Maker::new(home, means.mounts)?;
-        let mut making: JoinSet<(usize, String, anyhow::Result<Volume>)> = JoinSet::new();
+        let mut making: JoinSet<(usize, &str, Kind, anyhow::Result<Volume>)> = JoinSet::new();
         for (place, (name, kind)) in plan(means).into_iter().enumerate() {
             let maker = maker.clone();
-            let who = format!("{name} ({})", kind.name());
-            making.spawn(async move { (place, who, maker.make(name, kind).await) });
+            making.spawn(async move { (place, name, kind, maker.make(name, kind).await) });
         }
         let (mut made, mut failed) = (Vec::new(), Vec::new());
         while let Some(done) = making.join_next().await {
-            match done.context("making a volume ended in a mistake of ours")? {
-                (place, _, Ok(volume)) => made.push((place, volume)),
-                (place, who, Err(error)) => failed.push((place, format!("no volume {who}: {error:#}"))),
+            match done.context("internal error (bug): creating a volume panicked")? {
+                (place, .., Ok(volume)) => made.push((place, volume)),
+                (place, name, kind, Err(error)) => failed.push((place, name, kind, format!("{error:#}"))),
             }
         }
         made.sort_by_key(|(place, _)| *place);
-        failed.sort();
-        let failed: Vec<String> = failed.into_iter().map(|(_, why)| why).collect();
+        failed.sort_by_key(|(place, ..)| *place);
+        let failed = by_kind(&failed);
         if made.is_empty() {
-            bail!("not one volume could be made: {}", failed.join("; "));
+            bail!("no volume could be created: {}", failed.join("; "));
         }
         Ok((Self(made.into_iter().map(|(_, volume)| volume).collect()), failed))
     }
@@ -132,6 +131,17 @@ impl Volumes {
         };
         Self(volumes.iter().map(volume).collect())
     }
+}
+
+/// What fails for one volume nearly always fails for all of its kind, so it is said once.
+fn by_kind(failed: &[(usize, &str, Kind, String)]) -> Vec<String> {
+    let of = |kind: Kind| failed.iter().filter(move |(_, _, other, _)| *other == kind);
+    let sentence = |kind: &Kind| {
+        let (.., why) = of(*kind).next()?;
+        let names: Vec<&str> = of(*kind).map(|(_, name, ..)| *name).collect();
+        Some(format!("without {} ({}): {why}", names.join(", "), kind.name()))
+    };
+    Kind::ALL.iter().filter_map(sentence).collect()
 }
 
 /// A kind that cannot be had is left out where others can; where only userspace mounts can be had, all are that.
@@ -186,7 +196,7 @@ struct Maker {
 impl Maker {
     fn new(home: &Home, mounts: Mounts) -> anyhow::Result<Self> {
         let endpoint = Endpoint::from_shared(format!("unix:{}", home.csi_socket().display()))
-            .context("the driver's socket has an odd path")?;
+            .context("the path of the driver's socket is not a valid address")?;
         let channel = endpoint.timeout(CALL).connect_timeout(CALL).connect_lazy();
         let (controller, node) = (ControllerClient::new(channel.clone()), NodeClient::new(channel));
         Ok(Self { controller, node, folder: home.node(), mounts })
@@ -200,7 +210,8 @@ impl Maker {
             parameters: parameters(kind),
             ..Default::default()
         };
-        let created = self.controller.create_volume(request).await.context("it cannot be created")?;
+        let created =
+            self.controller.create_volume(request).await.map_err(|status| failed("created", &status))?;
         let created = created.into_inner().volume.context("the driver created nothing")?;
         let (id, context) = (created.volume_id, created.volume_context);
         let paths = match self.mounts {
@@ -221,7 +232,7 @@ impl Maker {
         let target = self.folder.join("pods").join(name).join("volume");
         // kubelet makes the staging path, and all but the last part of the target.
         for folder in [Some(staging.as_path()), target.parent()].into_iter().flatten() {
-            fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         }
         let request = wire::NodeStageVolumeRequest {
             volume_id: id.to_owned(),
@@ -230,7 +241,7 @@ impl Maker {
             volume_context: context.clone(),
             ..Default::default()
         };
-        self.node.node_stage_volume(request).await.context("it cannot be staged")?;
+        self.node.node_stage_volume(request).await.map_err(|status| failed("staged", &status))?;
         let request = wire::NodePublishVolumeRequest {
             volume_id: id.to_owned(),
             staging_target_path: staging.display().to_string(),
@@ -239,14 +250,28 @@ impl Maker {
             volume_context: context.clone(),
             ..Default::default()
         };
-        self.node.node_publish_volume(request).await.context("it cannot be published")?;
+        self.node.node_publish_volume(request).await.map_err(|status| failed("published", &status))?;
         Ok(Paths { staging, target })
     }
+}
+
+fn failed(what: &str, status: &tonic::Status) -> anyhow::Error {
+    anyhow!("it cannot be {what}: {}", status.message())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_fails_for_every_volume_of_a_kind_is_said_once() {
+        let failed = [(0, "orders", Kind::Ext4), (4, "metrics", Kind::Xfs), (1, "mail", Kind::Ext4)];
+        let failed = failed.map(|(place, name, kind)| (place, name, kind, format!("no room for {name}")));
+        assert_eq!(
+            by_kind(&failed),
+            ["without orders, mail (ext4): no room for orders", "without metrics (xfs): no room for metrics"]
+        );
+    }
 
     fn check(mounts: Mounts, kinds: &[Kind], expected: &str) {
         let means = Means { mounts, kinds: kinds.to_vec(), left_out: Vec::new() };

@@ -44,7 +44,7 @@ const FASTEST: Duration = Duration::from_secs(1);
 const LAST: Duration = Duration::from_secs(12);
 /// A healthy table is worth a look before the first fault.
 const PRELUDE: Duration = Duration::from_secs(3);
-/// For all volumes to be seen well at the beginning.
+/// For all volumes to be reported healthy at the beginning.
 const SETTLED: Duration = Duration::from_mins(1);
 /// For one fault to be done or undone.
 const ONE_FAULT: Duration = Duration::from_secs(30);
@@ -56,10 +56,10 @@ const APART: Duration = Duration::from_millis(100);
 /// How a demo ended.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
-    /// Somebody ended it.
+    /// A signal or a key ended it.
     pub(super) by_hand: bool,
     pub(super) tally: Tally,
-    /// What was wanting, a sentence each.
+    /// What is missing, a sentence each.
     pub(super) missing: Vec<String>,
     /// What to try next, a line each.
     pub(super) next: Vec<String>,
@@ -85,6 +85,7 @@ impl Tally {
 /// From the first process to the last act. What is left then is for [`Home::leave`].
 pub(super) async fn play(
     args: Args,
+    wishes: Vec<Wish>,
     program: &Path,
     means: &Means,
     home: &Home,
@@ -94,16 +95,16 @@ pub(super) async fn play(
     let mut ends = Ends::new()?;
     let mut process = Process::start(program, home, means.mounts)?;
     let built = tokio::select! {
-        built = World::build(&args, means, home, voice, &mut process) => built?,
+        built = World::build(&args, &wishes, means, home, voice, &mut process) => built?,
         () = ends.next() => return Ok(Ended { by_hand: true, missing: vec![INTERRUPTED.to_owned()], ..Ended::default() }),
     };
     let deadline = args.duration.map(|duration| began + duration);
-    let ended = built.run(&args, &mut process, ends, deadline, voice).await;
+    let ended = built.run(!wishes.is_empty(), &mut process, ends, deadline, voice).await;
     process.end();
     ended
 }
 
-const INTERRUPTED: &str = "it was ended before the story was told";
+const INTERRUPTED: &str = "it was stopped before the story was over";
 
 /// What is up once all volumes are there.
 struct World {
@@ -113,7 +114,7 @@ struct World {
     tasks: JoinSet<()>,
     acts: Vec<Act>,
     url: String,
-    headline: String,
+    headline: &'static str,
     left_out: Vec<String>,
     csi: String,
     mounts: Mounts,
@@ -122,42 +123,45 @@ struct World {
 impl World {
     async fn build(
         args: &Args,
+        wishes: &[Wish],
         means: &Means,
         home: &Home,
         voice: &Arc<Voice>,
         process: &mut Process,
     ) -> anyhow::Result<Self> {
-        let door = args.page.open_or_any(PORT).await?;
+        let (door, elsewhere) = args.page.open_or_any(PORT).await?;
+        if let Some(why) = elsewhere {
+            voice.note(format!("{why}, so the page is on another port"));
+        }
         for line in &means.left_out {
             voice.note(line.clone());
         }
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let (driver, session) = process.connect(home, metrics.clone()).await?;
-        voice.note(format!("the reference driver is up; making volumes in {}", home.root().display()));
+        voice.note(format!("the reference driver is running; creating volumes in {}", home.root().display()));
         let (volumes, failed) = Volumes::make(home, means).await?;
         for line in &failed {
             voice.note(line.clone());
         }
         let volumes = Arc::new(volumes);
         let mounted = means.mounts != Mounts::Nowhere;
-        let (told, without) = plan(&volumes, mounted);
+        let (story, without) = plan(&volumes, mounted);
         let mut left_out = means.left_out.clone();
         left_out.extend(failed);
-        if !without.is_empty() && args.faults.is_empty() {
+        if !without.is_empty() && wishes.is_empty() {
             let names: Vec<String> = without.iter().map(ToString::to_string).collect();
-            left_out.push(format!("not in the story, for want of a fitting volume: {}", names.join(", ")));
+            left_out.push(format!("left out of the story, because no volume fits: {}", names.join(", ")));
             voice.note(left_out[left_out.len() - 1].clone());
         }
         let csi = format!("unix://{}", home.csi_socket().display());
-        let headline = format!("{} ({})", means.headline(), volumes.words());
         let ids: Vec<String> =
             volumes.iter().map(|volume| format!("{} is {}", volume.name, volume.id)).collect();
         let facts = vec![
             ("Socket", csi.clone()),
             ("State directory", home.state().display().to_string()),
-            ("What the driver calls the volumes", ids.join(", ")),
-            ("Asked every", format!("{INTERVAL:?}")),
+            ("Volume ids", ids.join(", ")),
+            ("Checked every", format!("{INTERVAL:?}")),
         ];
         let patience = Policy {
             flap_limit: 30,
@@ -176,17 +180,16 @@ impl World {
             facts,
             limits: left_out.clone(),
         }));
-        let text =
-            format!("{} volumes are up: {}; the page is at {}", volumes.len(), volumes.words(), door.url);
+        let url = door.url.clone();
+        let text = format!("{} volumes are ready: {}; the page is at {url}", volumes.len(), volumes.words());
         let names: Vec<serde_json::Value> = volumes
             .iter()
             .map(|volume| json!({ "name": &*volume.name, "id": &*volume.id, "kind": volume.kind.name() }))
             .collect();
-        let data = json!({ "event": "started", "page": door.url, "volumes": names, "leftOut": left_out });
+        let data = json!({ "event": "started", "page": url, "volumes": names, "leftOut": left_out });
         voice.say(News { at: Timestamp::now(), topic: Topic::Note, volume: None, text, data });
 
         let mut tasks = JoinSet::new();
-        let url = door.url.clone();
         tasks.spawn(door.serve(source.clone()));
         let limits = Limits { page_deadline: DEADLINE, ..Limits::default() };
         let controller = ControllerEyes {
@@ -206,13 +209,23 @@ impl World {
         }
         let faults = Faults::at(StateDir::new(home.state())).with_deadline(ONE_FAULT);
         let stage = Arc::new(Stage::new(source.clone(), faults));
-        let acts = wanted(&stage, &args.faults, told).await?;
-        Ok(Self { stage, source, tasks, acts, url, headline, left_out, csi, mounts: means.mounts })
+        let acts = wanted(&stage, wishes, story).await?;
+        Ok(Self {
+            stage,
+            source,
+            tasks,
+            acts,
+            url,
+            headline: means.headline(),
+            left_out,
+            csi,
+            mounts: means.mounts,
+        })
     }
 
     async fn run(
         mut self,
-        args: &Args,
+        own: bool,
         process: &mut Process,
         mut ends: Ends,
         deadline: Option<Instant>,
@@ -222,11 +235,10 @@ impl World {
         let mut keys = if screen { Keys::open() } else { None };
         if screen {
             voice.open_screen();
-            voice.note("all volumes are well; in a moment the first one is broken, on purpose");
+            voice.note("all volumes are healthy; the first fault comes in a moment");
         }
         let mut ended = Ended { next: next_lines(), ..Ended::default() };
         let now: Vec<String> = self.now_lines(keys.is_some()).into_iter().chain(next_lines()).collect();
-        let own = !args.faults.is_empty();
         let mut left = self.acts.clone().into_iter();
         let mut playing: JoinSet<(Option<String>, Report)> = JoinSet::new();
         let pace = pace(left.len(), deadline.map(|at| at.saturating_duration_since(Instant::now())));
@@ -245,7 +257,13 @@ impl World {
                 if !screen {
                     break;
                 }
-                voice.note(if own { "that was all you asked for" } else { "the story is told" });
+                let over = if own { "all requested faults are over" } else { "the story is over" };
+                let next = if keys.is_some() {
+                    "press a key to inject a fault, or q to quit"
+                } else {
+                    "Ctrl-C quits"
+                };
+                voice.note(format!("{over}; {next}"));
             }
             if screen {
                 self.draw(voice, keys.is_some(), told_all.then_some(&now));
@@ -276,7 +294,7 @@ impl World {
                     }
                 }
                 Some(done) = playing.join_next() => {
-                    let (of_the_story, report) = done.context("an act ended in a mistake of ours")?;
+                    let (of_the_story, report) = done.context("internal error (bug): a fault panicked")?;
                     if let Some(name) = of_the_story {
                         under_way.retain(|under_way| *under_way != name);
                         ended.tally.add(&report);
@@ -298,7 +316,7 @@ impl World {
                 () = at(deadline) => break,
                 () = async { voice.woken().await; sleep(APART).await }, if screen || !voice.is_broken() => {
                     if voice.is_broken() {
-                        ended.missing.push("nobody reads what is said".to_owned());
+                        ended.missing.push("standard output was closed".to_owned());
                         break;
                     }
                 }
@@ -307,9 +325,9 @@ impl World {
         }
         if !told_all {
             let reason =
-                if ended.by_hand { INTERRUPTED } else { "the time was over before the story was told" };
+                if ended.by_hand { INTERRUPTED } else { "the time was up before the story was over" };
             let mut untold = vec![reason.to_owned()];
-            for (what, names) in [("under way", under_way), ("not begun", waiting)] {
+            for (what, names) in [("in progress", under_way), ("not started", waiting)] {
                 if !names.is_empty() {
                     untold.push(format!("{what}: {}", names.join(", ")));
                 }
@@ -319,7 +337,7 @@ impl World {
         drop(keys);
         playing.shutdown().await;
         if !self.stage.down_tools(DOWN_TOOLS).await {
-            voice.note("somebody is still at work on a volume; it is taken away all the same");
+            voice.note("a fault is still being injected or undone; its volume is cleaned up anyway");
         }
         self.tasks.shutdown().await;
         Ok(ended)
@@ -328,7 +346,7 @@ impl World {
     fn draw(&self, voice: &Voice, keys: bool, next: Option<&Vec<String>>) {
         let (snapshot, recent) = (self.source.snapshot(), voice.recent());
         let shown = Shown {
-            headline: &self.headline,
+            headline: self.headline,
             snapshot: &snapshot,
             recent: &recent,
             page: &self.url,
@@ -342,9 +360,9 @@ impl World {
 
     /// What to try while it is running.
     fn now_lines(&self, keys: bool) -> Vec<String> {
-        let look = format!("look at {}", self.url);
-        let try_it = if keys { format!("press a key to break something yourself, and {look}") } else { look };
-        let mut lines = vec![try_it];
+        let press = keys.then(|| "press a key to break something yourself".to_owned());
+        let mut lines: Vec<String> =
+            press.into_iter().chain([format!("open {} in a browser", self.url)]).collect();
         if self.mounts == Mounts::OnTheHost {
             lines.push(format!("from another terminal: volmedic watch --csi-address {}", self.csi));
         }
@@ -356,7 +374,7 @@ impl World {
 fn next_lines() -> Vec<String> {
     let lines = [
         "your own driver: volmedic watch --csi-address unix:///path/to/csi.sock",
-        "does it tell health right? volmedic conformance --help",
+        "does it report health correctly? volmedic conformance --help",
         "in a cluster: docs/install.md",
     ];
     lines.map(str::to_owned).to_vec()
@@ -367,14 +385,18 @@ fn next_lines() -> Vec<String> {
 async fn wanted(stage: &Stage, wishes: &[Wish], story: Vec<Act>) -> anyhow::Result<Vec<Act>> {
     let all = || stage.source.volumes.iter().all(|volume| stage.source.is_well(Some(&volume.name)));
     if !until(SETTLED, all).await {
-        let ill: Vec<&str> = stage
+        let unhealthy: Vec<&str> = stage
             .source
             .volumes
             .iter()
             .filter(|volume| !stage.source.is_well(Some(&volume.name)))
             .map(|volume| &*volume.name)
             .collect();
-        anyhow::bail!("{} were not seen well within {} s of their start", ill.join(", "), SETTLED.as_secs());
+        anyhow::bail!(
+            "not healthy within {} s of the start: {}; the machine may be too busy, try again",
+            SETTLED.as_secs(),
+            unhealthy.join(", ")
+        );
     }
     if wishes.is_empty() {
         return Ok(story);

@@ -52,6 +52,8 @@ pub(super) struct NodeFacts {
     /// None without an agent.
     pub(super) agent: Option<Life>,
     pub(super) reports: bool,
+    /// Its agent may not have had the time to report yet.
+    pub(super) starts: bool,
     pub(super) version: String,
     /// Claims in use there.
     pub(super) claims: usize,
@@ -91,6 +93,9 @@ pub(super) async fn examine(reach: &Reach, progress: &Progress, at: Timestamp) -
         let facts = NodeFacts {
             agent: who.agents.get(name).copied(),
             reports: report.is_some(),
+            starts: parts
+                .iter()
+                .any(|((role, ..), part)| *role == Role::Agent && part.has_just_started(name, at)),
             version: report.map(|report| report.agent.version.clone()).unwrap_or_default(),
             claims: 0,
             drivers: picture.node_drivers.get(name).map_or(0, Vec::len),

@@ -126,7 +126,7 @@ fn server(facts: &Facts, say: &mut Say) {
             format!(
                 "Kubernetes {text} cannot hold an agent to its own node, so what nodes report is unverified"
             ),
-            "Upgrade to 1.30 or later, and apply deploy/admission-agent.yaml.",
+            "Upgrade to 1.30 or later, and apply deploy/chart/files/admission-agent.yaml.",
         );
     } else {
         say.good(CLUSTER, format!("Kubernetes {text}"));
@@ -177,7 +177,7 @@ fn resources(facts: &Facts, say: &mut Say) {
                 format!(
                     "{names} not installed, so nothing is stored of a volume's health; events are still told"
                 ),
-                "kubectl apply -f deploy/crds",
+                "kubectl apply -f deploy/chart/files/crds",
             );
         }
     }
@@ -197,7 +197,7 @@ fn hub(facts: &Facts, say: &mut Say) {
         None => say.mend(
             INSTALLED,
             "no hub runs: nobody holds the Lease volmedic-hub, so nobody merges what agents and drivers say",
-            "Install the chart: helm install volmedic deploy/chart -n volmedic --create-namespace",
+            "kubectl apply -f deploy/namespace.yaml && helm install volmedic deploy/chart -n volmedic",
         ),
     }
 }
@@ -235,7 +235,7 @@ fn policy(facts: &Facts, say: &mut Say) {
         Ok(false) => say.mend(
             INSTALLED,
             "the admission policy volmedic-agent is missing or does not deny, so any agent could speak for any node",
-            "kubectl apply -f deploy/admission-agent.yaml",
+            "kubectl apply -f deploy/chart/files/admission-agent.yaml",
         ),
         Err(why) => say.note(
             INSTALLED,
@@ -264,8 +264,22 @@ fn agents(facts: &Facts, say: &mut Say) {
             "See why: kubectl get pods -A -o wide -l app.kubernetes.io/component=agent; for a node without one delete its Lease.",
         );
     }
-    let unreported = named(&|node| node.agent == Some(Life::Alive) && !node.reports);
-    if !unreported.is_empty() && !matches!(facts.unread.get("nodevolumehealths"), Some(Unread::Missing)) {
+    let can_report = !matches!(facts.unread.get("nodevolumehealths"), Some(Unread::Missing));
+    let unreported = |starts: bool| {
+        named(&|node| can_report && node.agent == Some(Life::Alive) && !node.reports && node.starts == starts)
+    };
+    let starting = unreported(true);
+    if !starting.is_empty() {
+        let agents =
+            many(starting.len(), "agent has just started and is", "agents have just started and are");
+        say.note(
+            LOOKING,
+            format!("{agents} checking the volumes for the first time: {}", list(&starting)),
+            None,
+        );
+    }
+    let unreported = unreported(false);
+    if !unreported.is_empty() {
         say.mend(
             LOOKING,
             format!(
@@ -340,9 +354,9 @@ fn rights(facts: &Facts, say: &mut Say) {
     let mut untold = None;
     for (role, account, gaps) in &facts.gaps {
         let file = match role {
-            Role::Hub => "deploy/rbac-hub.yaml",
-            Role::Agent => "deploy/rbac-agent.yaml",
-            Role::Controller => "deploy/rbac-controller.yaml",
+            Role::Hub => "deploy/chart/files/rbac-hub.yaml",
+            Role::Agent => "deploy/chart/files/rbac-agent.yaml",
+            Role::Controller => "deploy/chart/files/rbac-controller.yaml",
         };
         match gaps {
             Ok(gaps) if gaps.is_empty() => {

@@ -3,9 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::NamespaceResourceScope;
 use serde::Deserialize;
 use volmedic_api::Shape;
+
+/// An agent stores its first report when it has checked every volume once: after an interval and a deadline, which are a
+/// minute and ten seconds in the chart.
+const FIRST_REPORT: SignedDuration = SignedDuration::from_mins(2);
 
 /// A role that runs in pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +37,15 @@ pub(super) struct Part {
     pub(super) pods: usize,
     pub(super) ready: usize,
     pub(super) charts: Vec<String>,
+    /// By node, when the newest of them there was started.
+    started: BTreeMap<String, Timestamp>,
+}
+
+impl Part {
+    /// Whether the pod on this node may not have had the time to report yet.
+    pub(super) fn has_just_started(&self, node: &str, now: Timestamp) -> bool {
+        self.started.get(node).is_some_and(|started| now.duration_since(*started) < FIRST_REPORT)
+    }
 }
 
 /// By role, namespace and service account.
@@ -54,6 +69,7 @@ struct Meta {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
+    node_name: Option<String>,
     service_account_name: Option<String>,
     containers: Option<Vec<Container>>,
 }
@@ -67,8 +83,9 @@ struct Container {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct Status {
+    start_time: Option<Time>,
     conditions: Option<Vec<Condition>>,
 }
 
@@ -113,6 +130,10 @@ impl Pod {
         part.pods += 1;
         let ready = |condition: &Condition| condition.kind == "Ready" && condition.status == "True";
         part.ready += usize::from(self.status.conditions.iter().flatten().any(ready));
+        if let (Some(node), Some(Time(started))) = (&self.spec.node_name, &self.status.start_time) {
+            let newest = part.started.entry(node.clone()).or_insert(*started);
+            *newest = (*newest).max(*started);
+        }
         let chart = self.metadata.labels.as_ref().and_then(|labels| {
             labels.get("helm.sh/chart").or_else(|| labels.get("app.kubernetes.io/version"))
         });
@@ -139,5 +160,18 @@ mod tests {
         check(r#"{"image":"volmedic@sha256:12","args":["controller"]}"#, Some(Role::Controller));
         check(r#"{"image":"tools","args":["hub"]}"#, None);
         check(r#"{"image":"volmedic","args":["driver"]}"#, None);
+    }
+
+    #[test]
+    fn an_agent_has_the_time_of_its_first_round_to_report() {
+        let pod = r#"{"spec":{"nodeName":"n","containers":[{"image":"volmedic","args":["agent"]}]},
+            "status":{"startTime":"2026-01-01T00:00:00Z"}}"#;
+        let mut parts = Parts::new();
+        serde_json::from_str::<Pod>(pod).expect("a pod").note("here", &mut parts);
+        let part = parts.values().next().expect("an agent");
+        let at = |time: &str| time.parse::<Timestamp>().expect("a time");
+        assert!(part.has_just_started("n", at("2026-01-01T00:01:59Z")));
+        assert!(!part.has_just_started("n", at("2026-01-01T00:02:00Z")));
+        assert!(!part.has_just_started("other", at("2026-01-01T00:00:01Z")));
     }
 }

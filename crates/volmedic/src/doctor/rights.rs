@@ -34,7 +34,8 @@ pub(super) const OWN: &[Right] = &[
     ("volmedic.dev", "nodevolumehealths", READ),
 ];
 
-/// What a role cannot do without, in the whole cluster. As in deploy/rbac-*.yaml, without what only some flags need.
+/// What a role cannot do without, in the whole cluster. As in deploy/chart/files/rbac-*.yaml, without what only some flags
+/// need.
 pub(super) fn needed(role: Role) -> &'static [Right] {
     match role {
         Role::Hub => &[

@@ -151,7 +151,7 @@ fn limits(picture: &Picture) -> Vec<String> {
     limits.extend(look::forbidden(picture));
     if picture.unread.get("volumehealths") == Some(&Unread::Missing) {
         limits.push(
-            "VolumeHealth is not installed, so there is no history: install deploy/crds and run the hub"
+            "VolumeHealth is not installed, so there is no history: install deploy/chart/files/crds and run the hub"
                 .to_owned(),
         );
     }

@@ -18,7 +18,7 @@ const WORKERS: usize = 16;
 
 /// Merge what controllers, agents, kubelets and the cluster know into one VolumeHealth for each claim.
 ///
-/// Run one Deployment of it in the cluster. Its resources (deploy/crds) must be installed.
+/// Run one Deployment of it in the cluster. Its resources (deploy/chart/files/crds) must be installed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example, in a Deployment with two replicas:

@@ -90,7 +90,9 @@ pub(super) async fn run(config: HealConfig, around: Surroundings) -> Infallible 
         tracing::warn!(
             "a try to mend {place} was under way when an earlier healer ended; it is left alone until {until:.0}"
         );
-        closing.spawn(teller::close(keeper.clone(), notes.clone(), claim, place, begun, until));
+        let Place { driver, handle, node: _ } = place;
+        let (keeper, notes) = (keeper.clone(), notes.clone());
+        closing.spawn(teller::Attempts { keeper, notes, claim, driver, handle }.close(begun, until));
     }
     loop {
         tokio::select! {

@@ -305,7 +305,7 @@ fn limits(agents: &Agents, verified: bool) -> Vec<String> {
     if !verified && missing < all {
         limits.push(
             "the API server does not check that an agent speaks only for its own node, so any agent could have said \
-             what another is quoted with; apply deploy/admission-agent.yaml"
+             what another is quoted with; apply deploy/chart/files/admission-agent.yaml"
                 .to_owned(),
         );
     }

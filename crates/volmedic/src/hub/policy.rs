@@ -13,7 +13,7 @@ use volmedic_hub::World;
 
 use super::watches::lock;
 
-/// The name of the policy and of its binding, as in deploy/admission-agent.yaml.
+/// The name of the policy and of its binding, as in deploy/chart/files/admission-agent.yaml.
 const NAME: &str = "volmedic-agent";
 const EVERY: Duration = Duration::from_mins(2);
 const CALL_LIMIT: Duration = Duration::from_secs(10);
@@ -54,7 +54,7 @@ fn tell(enforced: bool) {
         tracing::error!(
             "the API server does not check that an agent speaks only for its own node: the ValidatingAdmissionPolicy \
              {NAME} or its binding is missing, or does not deny; what agents report is marked as unverified; apply \
-             deploy/admission-agent.yaml (Kubernetes 1.30 or later)"
+             deploy/chart/files/admission-agent.yaml (Kubernetes 1.30 or later)"
         );
     }
 }

@@ -166,25 +166,25 @@ pub(super) fn limits(features: &Features, named: bool) -> Vec<String> {
         limits.push(choice.sentence.to_owned());
     } else if old {
         limits.push(
-            "the driver speaks the older dialect (VOLUME_CONDITION): it tells normal or abnormal and a message, but not \
-             how bad it is nor a reason that machines can act on"
+            "the driver uses the older dialect (VOLUME_CONDITION): it reports normal or abnormal with a message, but \
+             neither a severity nor a machine-readable reason"
                 .to_owned(),
         );
     }
     if choice.probe != ControllerProbe::None && !choice.confirms {
         limits.push(
-            "the driver cannot be asked about one volume (GET_VOLUME_HEALTH or GET_VOLUME), so what its list says is not \
-             confirmed, and a recovery may be believed one list later"
+            "the driver cannot be asked about one volume (GET_VOLUME_HEALTH or GET_VOLUME), so its list is not confirmed, \
+             and a recovery may be noticed one list later"
                 .to_owned(),
         );
     }
     if !(named || features.has_controller_service() && features.lists_volumes()) {
         limits.push(match choice.probe {
             ControllerProbe::ListHealth => {
-                "the driver cannot list its volumes (LIST_VOLUMES), so only those are shown that it called unhealthy; \
+                "the driver cannot list its volumes (LIST_VOLUMES), so only those that it reported unhealthy are shown; \
                  name others with --volume"
             }
-            _ => "the driver cannot list its volumes (LIST_VOLUMES), so there is nothing to look at; name volumes with --volume",
+            _ => "the driver cannot list its volumes (LIST_VOLUMES), so there is nothing to check; name volumes with --volume",
         }.to_owned());
     }
     let on_node = node(features);
@@ -216,13 +216,13 @@ mod tests {
     #[test]
     fn what_a_driver_cannot_do_is_said_plainly() {
         check(&[3, 16, 17], &[], false, &[]);
-        check(&[16, 17], &[], false, &["only those are shown that it called unhealthy"]);
-        check(&[16], &[], false, &["there is nothing to look at"]);
+        check(&[16, 17], &[], false, &["only those that it reported unhealthy are shown"]);
+        check(&[16], &[], false, &["there is nothing to check"]);
         check(&[16], &[], true, &[]);
         check(&[3, 11], &[], false, &["older dialect", "cannot be asked about one volume"]);
         check(&[3, 11, 12], &[], false, &["older dialect"]);
         check(&[3], &[], false, &["tells nothing about health"]);
         check(&[3, 16, 17], &[1], false, &["the node plugin tells nothing"]);
-        check(&[], &[], false, &["tells nothing about health", "there is nothing to look at"]);
+        check(&[], &[], false, &["tells nothing about health", "there is nothing to check"]);
     }
 }

@@ -79,7 +79,7 @@ async fn list(eyes: &Arc<Eyes>, source: &Source) -> (Vec<Arc<str>>, Option<Why>)
             tracing::error!(%error, "a list ended in a panic");
             ListEnd::Broken(Why::new(
                 volmedic_health::WhyKind::Failed,
-                "the list ended in a mistake of ours; see the log",
+                "internal error (bug): the list panicked; see the log",
             ))
         }
     };

@@ -151,6 +151,7 @@ impl volmedic_monitor::Inventory for Roll {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
     use volmedic_monitor::Inventory;
 
     fn drained(roll: &Roll) -> Vec<Arrival> {
@@ -191,17 +192,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_waits_until_its_volumes_are_known() {
-        let roll = Arc::new(Roll::new(&[]));
+        let roll = Roll::new(&[]);
         roll.drain();
         roll.listed("a");
-        let waiting = tokio::spawn({
-            let roll = roll.clone();
-            async move { roll.taken_in().await }
-        });
+        let mut waiting = std::pin::pin!(roll.taken_in());
+        assert!((&mut waiting).now_or_never().is_none(), "nobody took it in");
         roll.changed().await;
-        assert!(!waiting.is_finished());
+        assert!(
+            (&mut waiting).now_or_never().is_none(),
+            "that there is something new is not that it is known"
+        );
         assert_eq!(roll.drain(), [Arrival::Added("a".into())]);
-        waiting.await.unwrap();
+        waiting.await;
         roll.taken_in().await;
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use volmedic_view::render::{Paint, Table};
-use volmedic_view::text::{fit, plain};
+use volmedic_view::text::{fit, plain, wrap};
 use volmedic_view::{About, Moment, Snapshot};
 
 pub(super) use crate::terminal::{Screen, is_screen, paint, say, size};
@@ -14,13 +14,13 @@ pub(super) use crate::terminal::{Screen, is_screen, paint, say, size};
 pub(super) const CHANGES: usize = 5;
 /// Calls on the screen.
 const CALLS: usize = 8;
-/// The table has at least so many lines, however small the screen is.
+/// Minimum number of lines of the table, however small the screen is.
 const LEAST: usize = 3;
 
 /// All that is drawn.
 pub(super) struct Shown<'a> {
     pub(super) about: &'a About,
-    /// How the driver tells health, and what it says it can do.
+    /// How the driver reports health, and its capabilities.
     pub(super) abilities: &'a [String],
     pub(super) snapshot: &'a Snapshot,
     /// Newest first.
@@ -32,13 +32,17 @@ pub(super) struct Shown<'a> {
 /// The screen as lines, as many as fit where there is a height.
 pub(super) fn compose(shown: &Shown<'_>, paint: Paint, height: Option<usize>) -> String {
     let Shown { about, abilities, snapshot, latest, page, now } = shown;
+    let columns = paint.width.unwrap_or(usize::MAX);
     let cut = |line: &str| paint.width.map_or_else(|| line.to_owned(), |width| fit(line, width).into_owned());
     let mut head = vec![paint.strong(&cut(&format!("{} {}", plain(&about.title), plain(&about.place))))];
-    head.extend(abilities.iter().map(|line| paint.faint(&cut(line))));
+    // Only a screen has no room for all of it.
+    let whole =
+        |line: &String| if height.is_some() { vec![cut(line)] } else { wrap(line, columns, "", "  ") };
+    head.extend(abilities.iter().flat_map(whole).map(|line| paint.faint(&line)));
     head.push(cut(&tally(snapshot)));
     if let Some(trouble) = &about.trouble {
         head.push(
-            paint.grade(volmedic_view::Grade::Inaccessible, &cut(&format!("Not seeing: {}", plain(trouble)))),
+            paint.grade(volmedic_view::Grade::Inaccessible, &cut(&format!("Problem: {}", plain(trouble)))),
         );
     }
     head.push(String::new());
@@ -57,11 +61,11 @@ pub(super) fn compose(shown: &Shown<'_>, paint: Paint, height: Option<usize>) ->
     let change = |moment: &Arc<Moment>| cut(&format!("{} {}", clock(moment.at), plain(&moment.text)));
     section("What changed", latest.iter().take(CHANGES).map(change).collect());
     section(
-        "Cannot be seen from here",
-        about.limits.iter().map(|limit| cut(&format!("- {limit}"))).collect(),
+        "Limits of this driver",
+        about.limits.iter().flat_map(|limit| wrap(limit, columns, "- ", "  ")).collect(),
     );
     if let Some(page) = page {
-        tail.extend([String::new(), cut(&format!("The page: {page}"))]);
+        tail.extend([String::new(), cut(&format!("Page: {page}"))]);
     }
 
     let rows = snapshot.rows();
@@ -74,7 +78,7 @@ pub(super) fn compose(shown: &Shown<'_>, paint: Paint, height: Option<usize>) ->
         put(&mut out, line);
     }
     if rows.is_empty() {
-        put(&mut out, "There is nothing to show.");
+        put(&mut out, "There are no volumes to show.");
     } else {
         out.push_str(
             &Table::of_volumes(&rows[..room.min(rows.len())], snapshot.has(), true, *now).render(paint),
@@ -153,11 +157,11 @@ mod tests {
         for part in [
             "disk.example.net at /run/csi.sock",
             "40 volumes: 40 unknown",
-            "Not seeing: the driver cannot be reached",
+            "Problem: the driver cannot be reached",
             "vol-00",
             "Probe   7       0        2.0ms    2.0ms",
             "- it cannot list its volumes",
-            "The page: http://127.0.0.1:8090/",
+            "Page: http://127.0.0.1:8090/",
         ] {
             assert!(bare.contains(part), "no {part:?} in\n{bare}");
         }

@@ -133,7 +133,7 @@ impl Source {
     /// Why the driver as a whole cannot be seen, if it cannot.
     fn trouble(&self) -> Option<String> {
         if let Err(error) = self.driver.session() {
-            return Some(format!("{error}; what was known before stands, and it is tried again"));
+            return Some(format!("{error}; retrying, what was known before is kept"));
         }
         let ledger = read(&self.board);
         let backend = ledger.beliefs(&Subject::Backend(self.name.clone()));
@@ -152,9 +152,9 @@ impl volmedic_view::Source for Source {
         let features = self.session();
         let choice = dialect::controller(features.features());
         let mute = choice.probe == ControllerProbe::None;
-        let silent: Arc<str> = "the driver tells nothing about health".into();
+        let silent: Arc<str> = "the driver does not report health".into();
         let gone: Option<Arc<str>> = self.trouble().map(Into::into);
-        let waiting: Arc<str> = "it has not been looked at yet".into();
+        let waiting: Arc<str> = "not checked yet".into();
         let whys = lock(&self.whys);
         let ledger = read(&self.board);
         let quiet = ledger.quiet(&self.name, &Vantage::Controller);
@@ -188,7 +188,7 @@ impl volmedic_view::Source for Source {
         let features = session.features();
         let or_none =
             |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        let version = if session.version().is_empty() { "not told" } else { session.version() };
+        let version = if session.version().is_empty() { "unknown" } else { session.version() };
         About {
             title: session.driver().to_owned(),
             place: format!("at {}", self.address),
@@ -196,10 +196,10 @@ impl volmedic_view::Source for Source {
                 ("Driver", session.driver().to_owned()),
                 ("Version", version.to_owned()),
                 ("Socket", self.address.to_string()),
-                ("How it tells health", dialect::controller(features).sentence.to_owned()),
+                ("How it reports health", dialect::controller(features).sentence.to_owned()),
                 ("Controller capabilities", or_none(features.controller_names())),
                 ("Node capabilities", or_none(features.node_names())),
-                ("Asked every", format!("{:?}", self.interval)),
+                ("Checked every", format!("{:?}", self.interval)),
                 ("Connections so far", session.generation().to_string()),
             ],
             limits: eyes::limits(features, self.roll.is_named()),

@@ -34,7 +34,7 @@ impl Store {
     /// Opens or makes the file, for this process alone, and reads what is in it.
     pub(super) fn open(path: &Path, limit: usize) -> anyhow::Result<(Self, Past)> {
         let file = OpenOptions::new().read(true).append(true).create(true).open(path).with_context(|| {
-            format!("cannot open the history {}; its directory must exist and be writable", path.display())
+            format!("cannot open the history {}, whose directory must exist and be writable", path.display())
         })?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             bail!(
@@ -49,7 +49,7 @@ impl Store {
         if past.unreadable > 0 || lines > limit {
             store
                 .rewrite(&past.moments)
-                .with_context(|| format!("cannot tidy the history {}", path.display()))?;
+                .with_context(|| format!("cannot compact the history {}", path.display()))?;
         }
         Ok((store, past))
     }

@@ -70,3 +70,27 @@ async fn what_the_kubelet_found_is_read_instead_of_asking_again() {
     let told = stage.all_told().await;
     assert!(told.iter().all(|(_, message)| message.contains("KubeletSaysSo")), "{told:#?}");
 }
+
+#[tokio::test]
+async fn what_the_kubelet_has_not_found_yet_ends_nothing_and_what_it_found_long_ago_begins_nothing() {
+    let gate = volmedic_testkit::ControlPlane::options().gate("CSIVolumeHealth", true);
+    let mut stage = Stage::on(server::own(gate), &["--dialect=health"]).await;
+    let (data, other) = (stage.volume("data", "ext4").await, stage.volume("other", "ext4").await);
+    stage.pod("web", &[&data]).await;
+    stage.pod("db", &[&other]).await;
+    let agent = stage.watching(&["--monitor-interval=300ms", "--http-endpoint=127.0.0.1:0"]).await;
+    stage.harm(Fault::DriveSuspect, &data);
+    stage.event("web", ABNORMAL, &["the driver on node"]).await;
+    // Of one volume the kubelet says what is over by now, and of the other it says nothing yet.
+    let said = json!([{"status": "Degraded", "reason": "KubeletSaysSo", "message": "long ago"}]);
+    let health = json!({"volumeHealth": [{"name": "other", "healthConditions": said,
+                                          "lastTransitionTime": "2026-08-21T10:02:00Z"}]});
+    stage.set_status("db", health).await;
+    agent.wait_log("the kubelet asks the driver about volumes already").await;
+    stage.looks(&agent, 10).await;
+    stage.mend(Fault::DriveSuspect, &data);
+    stage.event("web", NORMAL, &["the driver on node"]).await;
+    let told = stage.events("web").await;
+    assert!(told.len() == 2 && told.iter().all(|event| event.count == Some(1)), "{told:#?}");
+    assert!(stage.events("db").await.is_empty());
+}

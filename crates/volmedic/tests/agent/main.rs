@@ -1,6 +1,6 @@
 //! The agent as a process, against a real API server, with real volumes of the reference driver in the directory of a
-//! kubelet that is not there. It runs under a service account that has what deploy/rbac-agent.yaml grants and nothing
-//! else.
+//! kubelet that is not there. It runs under a service account that has what deploy/chart/files/rbac-agent.yaml grants and
+//! nothing else.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail with the test")]
 

@@ -118,7 +118,7 @@ async fn where_it_is_not_installed_that_is_said_once_and_everything_else_works()
     let data = stage.volume("data", "ext4").await;
     stage.pod("web", &[&data]).await;
     let agent = stage.watching(&ALONE).await;
-    let missing = "does not know the resource NodeVolumeHealth; install deploy/crds";
+    let missing = "does not know the resource NodeVolumeHealth; install deploy/chart/files/crds";
     agent.wait_log(missing).await;
     stage.harm(Fault::ReadOnly, &data);
     stage.event("web", ABNORMAL, &["ReadOnlyFilesystem"]).await;

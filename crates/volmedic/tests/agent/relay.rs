@@ -32,7 +32,7 @@ use crate::stage::{ABNORMAL, Stage, Volume, shipped};
 const POD: &str = "agent-x";
 const AUDIENCE: &str = "volmedic-relay";
 const HEALER: &str = "healer";
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = PATIENCE;
 
 /// A stage whose agent has a pod, the rights of a relay, and a certificate.
 struct Clinic {
@@ -77,7 +77,7 @@ impl Clinic {
             format!("--name={}", self.stage.driver),
             format!("--addons-endpoint=unix://{}", self.addons().display()),
         );
-        self.stage.ground.start(&[&name, &addons, "--check-deadline=3"]);
+        self.stage.ground.start(&[&name, &addons, "--check-deadline=30"]);
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

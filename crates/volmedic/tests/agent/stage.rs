@@ -62,7 +62,8 @@ impl Stage {
         let node = format!("{namespace}-node");
         let mut ground = Ground::new();
         let name = format!("--name={driver}");
-        ground.start(&[&[name.as_str(), "--check-deadline=3"], arguments].concat());
+        // Nothing here hangs; what takes long on a busy machine is not to be called so.
+        ground.start(&[&[name.as_str(), "--check-deadline=30"], arguments].concat());
         let calls = Calls::to(&ground).await;
         let kubelet = Layout::new(ground.path().join("kubelet"));
         let kubeconfig = PathBuf::new();
@@ -107,7 +108,7 @@ impl Stage {
             ("--state-dir", self.state_dir().display().to_string()),
             ("--csi-address", self.ground.socket().display().to_string()),
             ("--monitor-interval", "2s".to_owned()),
-            ("--probe-timeout", "3s".to_owned()),
+            ("--probe-timeout", "30s".to_owned()),
         ];
         for (flag, value) in usual {
             if !arguments.iter().any(|argument| argument.starts_with(flag)) {
@@ -314,13 +315,13 @@ impl Stage {
     }
 }
 
-/// The rights in deploy/rbac-agent.yaml.
+/// The rights in deploy/chart/files/rbac-agent.yaml.
 pub(crate) fn shipped(plane: &ControlPlane) -> Rights {
     static SHIPPED: OnceLock<Rights> = OnceLock::new();
     SHIPPED.get_or_init(|| Rights::read(plane, "rbac-agent.yaml")).clone()
 }
 
-/// Installs deploy/crds where they are not, and waits until they are served.
+/// Installs deploy/chart/files/crds where they are not, and waits until they are served.
 pub(crate) fn install_resources(plane: &ControlPlane) {
     static INSTALLED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
     let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -328,13 +329,13 @@ pub(crate) fn install_resources(plane: &ControlPlane) {
         return;
     }
     let crds = apply(plane, "crds");
-    kubectl(plane, &["wait", "--for=condition=Established", "--timeout=60s", "-f", &crds]);
+    kubectl(plane, &["wait", "--for=condition=Established", "--timeout=180s", "-f", &crds]);
     installed.push(plane.kubeconfig().to_owned());
 }
 
-/// Applies something of deploy/ as it is; answers where it is.
+/// Applies a file of the chart as it is; answers where it is.
 pub(crate) fn apply(plane: &ControlPlane, what: &str) -> String {
-    let path = format!("{}/../../deploy/{what}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../deploy/chart/files/{what}", env!("CARGO_MANIFEST_DIR"));
     kubectl(plane, &["apply", "-n", "default", "-f", &path]);
     path
 }

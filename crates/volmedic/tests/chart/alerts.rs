@@ -11,10 +11,12 @@ use crate::rendered::with_everything;
 use crate::root;
 use crate::server::find;
 
+const TESTS: &str = "crates/volmedic/tests/chart/alerts.yaml";
+
 fn promtool(arguments: &[&str]) {
     packages::ensure(&["prometheus"]).unwrap();
     let mut command = Command::new("timeout");
-    command.args(["60", "promtool"]).args(arguments).current_dir(root().join("deploy/alerts"));
+    command.args(["60", "promtool"]).args(arguments).current_dir(root());
     let output = command.stdin(Stdio::null()).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     assert!(output.status.success(), "promtool {arguments:?}: {}", String::from_utf8_lossy(&said));
@@ -22,8 +24,8 @@ fn promtool(arguments: &[&str]) {
 
 #[test]
 fn promtool_takes_the_rules_and_they_fire_when_they_should() {
-    promtool(&["check", "rules", "volmedic.yaml"]);
-    promtool(&["test", "rules", "tests.yaml"]);
+    promtool(&["check", "rules", "deploy/chart/files/alerts.yaml"]);
+    promtool(&["test", "rules", TESTS]);
 }
 
 /// Names of metrics in the documentation; a histogram has three series of its own.
@@ -52,7 +54,7 @@ fn metrics(expression: &str) -> BTreeSet<String> {
 #[test]
 fn the_dashboard_and_the_alerts_show_what_there_is() {
     let documented = documented();
-    let text = fs::read_to_string(root().join("deploy/dashboard/volmedic.json")).unwrap();
+    let text = fs::read_to_string(root().join("deploy/chart/files/dashboard.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let mut ids = BTreeSet::new();
@@ -82,7 +84,7 @@ fn alerts() -> Vec<Value> {
 
 #[test]
 fn every_alert_has_its_page_and_its_test_and_only_the_unusable_is_critical() {
-    let tests = fs::read_to_string(root().join("deploy/alerts/tests.yaml")).unwrap();
+    let tests = fs::read_to_string(root().join(TESTS)).unwrap();
     let mut pages = BTreeSet::new();
     for rule in alerts() {
         let name = rule["alert"].as_str().unwrap();

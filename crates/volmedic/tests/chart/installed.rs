@@ -6,19 +6,19 @@ use serde_json::{Value, json};
 use volmedic_testkit::ControlPlane;
 
 use crate::chart;
+use crate::rendered::mine;
 
 const NAMESPACE: &str = "volmedic";
 
 #[test]
 fn an_upgrade_keeps_the_certificates_and_a_removal_keeps_what_is_stored() {
     let plane = ControlPlane::options().start().unwrap();
-    let values =
-        json!({"push": {"enabled": true}, "heal": {"enabled": true}, "controllers": [{"driver": "ebs"}]});
+    let values = json!({"push": {"enabled": true}, "heal": {"enabled": true}, "controllers": [mine()]});
     let notes = chart().install(plane.kubeconfig(), NAMESPACE, &values).unwrap();
     for line in [
         "kubectl get volumehealth -A",
         "kubectl -n volmedic port-forward deployment/volmedic-hub 8090",
-        "kubectl -n kube-system patch deployment/ebs-csi-controller --patch-file sidecar.yaml",
+        "kubectl -n kube-system patch deployment/my-csi-controller --patch-file sidecar.yaml",
         "kubectl label namespace volmedic pod-security.kubernetes.io/enforce=privileged",
     ] {
         assert!(notes.contains(line), "{line} in:\n{notes}");

@@ -22,7 +22,7 @@ fn everything() -> Value {
             "stageSecrets": [{"namespace": "rook-ceph", "names": ["rook-csi-rbd-node"]}],
         },
         "agent": {"privileged": true, "volumeStatsMetrics": true},
-        "controllers": [{"driver": "hostpath"}, {"driver": "ebs"}],
+        "controllers": [{"driver": "hostpath"}, mine()],
         "controller": {"nodeWatcher": true},
         "metrics": {
             "monitors": {"enabled": true, "labels": {"release": "prometheus"}},
@@ -30,6 +30,18 @@ fn everything() -> Value {
             "dashboard": {"enabled": true},
         },
         "networkPolicy": {"metricsFrom": [{"namespaceSelector": {}}], "clientsFrom": [{"podSelector": {}}]},
+    })
+}
+
+/// A driver that the chart does not know.
+pub(crate) fn mine() -> Value {
+    json!({
+        "driver": "mine",
+        "namespace": "kube-system",
+        "workload": "deployment/my-csi-controller",
+        "serviceAccount": "my-csi-controller-sa",
+        "socketVolume": "socket-dir",
+        "socket": "csi.sock",
     })
 }
 

@@ -1,15 +1,15 @@
-//! The chart grants what the files in deploy/ grant, to those who need it, and no more.
+//! The chart grants what its files grant, to those who need it, and no more.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::rendered::with_everything;
+use crate::rendered::{mine, with_everything};
 use crate::root;
 use crate::server::{NAMESPACE, find, taken, taken_file};
 
 fn shipped(file: &str) -> Vec<Value> {
-    taken_file(&root().join("deploy").join(file))
+    taken_file(&root().join("deploy/chart/files").join(file))
 }
 
 #[test]
@@ -21,7 +21,7 @@ fn with_everything_on_the_rules_are_those_of_the_files() {
         ("rbac-agent.yaml", "ClusterRole", "volmedic-agent", "volmedic-agent"),
         ("rbac-agent.yaml", "Role", "volmedic-agent", "volmedic-agent"),
         ("rbac-controller.yaml", "ClusterRole", "volmedic-controller", "volmedic-controller"),
-        ("rbac-controller.yaml", "Role", "volmedic-controller", "volmedic-controller-ebs"),
+        ("rbac-controller.yaml", "Role", "volmedic-controller", "volmedic-controller-mine"),
         ("rbac-healer.yaml", "ClusterRole", "volmedic-healer", "volmedic-healer"),
         ("rbac-healer.yaml", "ClusterRole", "volmedic-relay", "volmedic-relay"),
         ("rbac-healer.yaml", "Role", "volmedic-relay", "volmedic-relay"),
@@ -84,12 +84,12 @@ fn what_is_off_is_not_granted() {
 
 #[test]
 fn a_controller_gets_its_rights_in_the_namespace_of_its_driver() {
-    let objects = taken(&json!({"controllers": [{"driver": "ebs"}]}));
-    let rights = granted(&objects, "kube-system", "ebs-csi-controller-sa");
+    let objects = taken(&json!({"controllers": [mine()]}));
+    let rights = granted(&objects, "kube-system", "my-csi-controller-sa");
     for (resource, verb) in [("persistentvolumes", "watch"), ("events", "create"), ("leases", "update")] {
         assert!(rights.contains(&(resource.to_owned(), verb.to_owned())), "{verb} {resource}");
     }
-    let role = find(&objects, "Role", "volmedic-controller-ebs");
+    let role = find(&objects, "Role", "volmedic-controller-mine");
     assert_eq!(role["metadata"]["namespace"], "kube-system");
     // No account of ours lies about unused.
     let accounts = objects.iter().filter(|object| object["kind"] == "ServiceAccount");

@@ -12,8 +12,8 @@ use crate::chart;
 pub(crate) const NAMESPACE: &str = "volmedic";
 /// Enforced there: the strictest that a pod can pass.
 pub(crate) const STRICT: &str = "strict";
-/// Where drivers live that the chart knows, and node-stage secrets.
-const OTHERS: [&str; 3] = ["gce-pd-csi-driver", "vmware-system-csi", "rook-ceph"];
+/// Where node-stage secrets live.
+const OTHERS: [&str; 1] = ["rook-ceph"];
 
 /// The objects of the chart with these values, as the API server would store them.
 pub(crate) fn taken(values: &Value) -> Vec<Value> {

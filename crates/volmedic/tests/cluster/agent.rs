@@ -4,17 +4,14 @@
 
 mod told;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 use volmedic_testkit::{NODE, Part};
 
-use crate::stage::Stage;
+use crate::stage::{KUBECTL_WAITS, Stage};
 use crate::{KINDS, Kind, all_ready, delete_pods};
-use told::{ABNORMAL, NORMAL, Told, UNWATCHED, from_host, told};
-
-/// The kubelet asks every two seconds; what it has not said by then it will not say.
-const KUBELET_SAYS: Duration = Duration::from_secs(8);
+use told::{ABNORMAL, NORMAL, Told, UNWATCHED, from_host, settled, told};
 
 /// Pods `reader-*` must run and be well.
 pub(crate) fn watches(stage: &mut Stage) {
@@ -49,6 +46,7 @@ fn unmounted_and_back(stage: &Stage) {
 fn restarts_while_read_only(stage: &mut Stage) {
     let bad = [(ABNORMAL, "ReadOnlyFilesystem", 1)];
     Case::begin(stage, "xfs", "read-only", "Inaccessible/ReadOnlyFilesystem").kubelet_says();
+    settled(stage, Some(("reader-xfs", "ReadOnlyFilesystem")));
     stage.agent_looks(2);
     let before = told(stage);
 
@@ -115,7 +113,7 @@ fn full_while_the_server_is_away(stage: &Stage) {
 /// What ends with the pod is closed, not healed; and who gets the volume next is told nothing of it.
 fn deleted_while_the_mounter_is_dead(stage: &Stage) {
     Case::begin(stage, "fuse", "mounter-killed", "Inaccessible/MounterDead").kubelet_says();
-    stage.kubectl(&["delete", "pod", "reader-fuse", "--timeout=90s"]);
+    stage.kubectl(&["delete", "pod", "reader-fuse", KUBECTL_WAITS]);
     stage.wait("what was told is closed", || {
         let told = from_host(stage, "reader-fuse");
         let closed = told == [(ABNORMAL, "MounterDead", 1), (UNWATCHED, "MounterDead", 1)];
@@ -127,12 +125,13 @@ fn deleted_while_the_mounter_is_dead(stage: &Stage) {
     assert_eq!(fuse.read(stage, "next"), fuse.word(), "the data is there");
     stage.agent_looks(3);
     assert_eq!(from_host(stage, "next-fuse"), []);
-    stage.kubectl(&["delete", "pod", "next-fuse", "--timeout=90s"]);
+    stage.kubectl(&["delete", "pod", "next-fuse", KUBECTL_WAITS]);
 }
 
 /// All kinds of volumes at once, mounted and unmounted, and pods that end by themselves; and nothing was ever told but
 /// what was done.
 fn pods_come_and_go(stage: &Stage) {
+    settled(stage, None);
     let before = told(stage);
     let ends = |kind: &Kind| {
         let mut pod = kind.pod("doer", "exit 0");
@@ -169,15 +168,21 @@ fn pods_come_and_go(stage: &Stage) {
     }
 }
 
-/// The kubelet asks the driver about the health of volumes; the agent read that and asked for itself not once.
+/// The kubelet asks the driver about the health of volumes. The agent reads that, and asks for itself only where it says
+/// otherwise than the agent saw last: fewer times than there were rounds, and in each round it looked at all volumes.
 fn the_driver_is_not_asked_twice(stage: &Stage) {
     assert!(stage.agent_says("the kubelet asks the driver about volumes already") > 0);
     let metrics = stage.agents_metrics();
     let calls: Vec<&str> =
         metrics.lines().filter(|line| line.starts_with("csi_sidecar_operations_seconds_count")).collect();
-    assert!(calls.iter().any(|line| line.contains("NodeGetCapabilities")), "{calls:#?}");
-    let asked = calls.iter().find(|line| line.contains("NodeGetVolumeHealth"));
-    assert_eq!(asked, None, "{calls:#?}");
+    let count = |method: &str| -> u32 {
+        let lines = calls.iter().filter(|line| line.contains(&format!("/{method}\"")));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u32>().ok()).sum()
+    };
+    assert_eq!(count("NodeGetCapabilities"), 1, "{calls:#?}");
+    // Asked for once a round, of the storage as a whole.
+    let rounds = count("NodeGetStorageHealth");
+    assert!(rounds > 0 && count("NodeGetVolumeHealth") < rounds, "{calls:#?}");
 }
 
 /// One fault under the pod `reader-<kind>`.
@@ -215,30 +220,21 @@ impl<'a> Case<'a> {
         assert!(line.contains("Normal") && line.contains("recovered from"), "{line}");
     }
 
-    /// What the kubelet has in the pod's status by now; it is given a moment.
+    /// Waits for what the kubelet has in the pod's status, and shows it. What it says, the agent passes on.
     fn kubelet_says(&self) {
         let path = r#"jsonpath={.status.volumeHealth[?(@.name=="data")].healthConditions}"#;
-        let end = Instant::now() + KUBELET_SAYS;
-        let said = loop {
-            let text = self.stage.kubectl(&["get", "pod", &self.pod(), "-o", path]);
+        let said = self.stage.wait(&format!("the kubelet says {} on {}", self.reason(), self.pod()), || {
+            let text = self.stage.try_kubectl(&["get", "pod", &self.pod(), "-o", path])?;
             let conditions: Value = serde_json::from_str(&text).unwrap_or_default();
             let all = conditions.as_array().into_iter().flatten();
-            let shown: Vec<String> = all
-                .map(|one| {
-                    let word = |name: &str| one[name].as_str().unwrap_or_default().to_owned();
-                    format!("{}/{} ({})", word("status"), word("reason"), word("message"))
-                })
-                .collect();
-            if !shown.is_empty() {
-                let seconds = self.began.elapsed().as_secs_f32();
-                break format!("{} after {seconds:.1} s", shown.join(", "));
-            }
-            if Instant::now() >= end {
-                break "nothing".to_owned();
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        };
-        self.say(&format!("the kubelet says {said}"));
+            let shown = all.map(|one| {
+                let word = |name: &str| one[name].as_str().unwrap_or_default().to_owned();
+                format!("{}/{} ({})", word("status"), word("reason"), word("message"))
+            });
+            let shown = shown.collect::<Vec<_>>().join(", ");
+            if shown.contains(self.reason()) { Ok(shown) } else { Err(format!("it has {text:?}")) }
+        });
+        self.say(&format!("the kubelet says {said} after {:.1} s", self.began.elapsed().as_secs_f32()));
     }
 
     fn pod(&self) -> String {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use volmedic_driver::fault::Fault;
 
 use crate::agent::{handle, say};
-use crate::stage::Stage;
+use crate::stage::{KUBECTL_WAITS, Stage};
 use crate::{KINDS, Kind, all_ready, delete_pods};
 
 /// It asks every two seconds; the driver knows a volume that hangs as such after five more.
@@ -34,7 +34,7 @@ const FAULTS: [Fault; 15] = [
 #[test]
 #[ignore = "minutes, for a table: cargo test -p volmedic --test cluster -- --ignored --nocapture"]
 fn what_the_kubelet_says() {
-    let stage = Stage::start();
+    let stage = Stage::start_as_shipped();
     stage.create(&KINDS.iter().flat_map(|kind| [kind.claim(), kind.pod("reader", "true")]).collect());
     all_ready(&stage, "reader");
     say("| fault | volume | kubelet, pod.status.volumeHealth | after s |\n|---|---|---|---:|");
@@ -45,7 +45,7 @@ fn what_the_kubelet_says() {
         }
     });
     delete_pods(&stage, "reader");
-    stage.kubectl(&["delete", "pvc", "--all", "--timeout=90s"]);
+    stage.kubectl(&["delete", "pvc", "--all", KUBECTL_WAITS]);
     stage.wait("nothing of the volumes is left", || {
         let traces = stage.traces();
         if traces.is_empty() { Ok(()) } else { Err(format!("{traces:#?}")) }

@@ -7,15 +7,15 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::{Value, json};
-use stage::Stage;
+use stage::{KUBECTL_WAITS, Stage};
 use volmedic_testkit::IMAGE;
 
 mod agent;
 mod beside;
 mod heal;
-mod install;
 #[path = "../../../heal/tests/api/kind.rs"]
 mod kind;
+mod newcomer;
 #[path = "../../../heal/tests/api/pki.rs"]
 mod pki;
 mod stage;
@@ -135,7 +135,7 @@ fn claims_become_volumes_in_running_pods_and_nothing_of_them_stays() {
     agent::watches(&mut stage);
 
     delete_pods(&stage, "reader");
-    stage.kubectl(&["delete", "pvc", "--all", "--timeout=90s"]);
+    stage.kubectl(&["delete", "pvc", "--all", KUBECTL_WAITS]);
     stage.wait("nothing of the volumes is left", || {
         let traces = stage.traces();
         if traces.is_empty() { Ok(()) } else { Err(format!("{traces:#?}")) }
@@ -161,7 +161,7 @@ fn ready(stage: &Stage, pod: &str) {
 
 fn delete_pods(stage: &Stage, role: &str) {
     let pods = KINDS.iter().map(|kind| format!("pod/{role}-{}", kind.name)).collect::<Vec<_>>();
-    let mut arguments = vec!["delete", "--timeout=90s", "--ignore-not-found"];
+    let mut arguments = vec!["delete", KUBECTL_WAITS, "--ignore-not-found"];
     arguments.extend(pods.iter().map(String::as_str));
     stage.kubectl(&arguments);
 }

@@ -1,6 +1,6 @@
 //! A cluster with the reference driver on its node, and eyes for what volumes leave on the machine.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -10,17 +10,21 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use volmedic_driver::StateDir;
-use volmedic_host::mounts::Table;
-use volmedic_testkit::image::Image;
 use volmedic_testkit::sidecars::{self, Companion};
-use volmedic_testkit::{Cluster, ControlPlane, NODE, cache};
+use volmedic_testkit::{Cluster, ControlPlane, NODE};
+
+use machine::{Ground, Machine};
+
+mod machine;
+
+pub(crate) use machine::{Named, Turn, newcomers};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_volmedic");
 pub(crate) const DRIVER: &str = "driver.volmedic.dev";
 /// Generous, because the machine may be busy; everything waited for comes much sooner.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
-/// How long other tests may keep us waiting for our own cluster.
-const TURN: Duration = Duration::from_mins(20);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
+/// The same for commands that wait by themselves.
+pub(crate) const KUBECTL_WAITS: &str = "--timeout=240s";
 const PAUSE: Duration = Duration::from_millis(200);
 const KUBELET_ASKS_EVERY: &str = "2s";
 
@@ -33,13 +37,18 @@ pub(crate) struct Stage {
     /// More arguments of the driver.
     arguments: Vec<String>,
     machine: Machine,
-    cluster: Cluster,
-    /// Two clusters at once would slow each other down, and an agent that looks for its kubelet might find the other's.
-    _turn: File,
+    cluster: Ground,
+    _turn: Turn,
 }
 
 impl Stage {
+    /// With a driver that does not mistake a busy machine for a volume that hangs.
     pub(crate) fn start() -> Self {
+        Self::begin(|_| vec!["--check-deadline=30".to_owned()])
+    }
+
+    /// With a driver as it is if nothing is said.
+    pub(crate) fn start_as_shipped() -> Self {
         Self::begin(|_| Vec::new())
     }
 
@@ -48,15 +57,33 @@ impl Stage {
         Self::begin(|addons| vec![format!("--addons-endpoint=unix://{}", addons.display())])
     }
 
+    /// On a cluster that runs, with a driver that can heal and a controller that is a candidate, as sidecars are.
+    pub(crate) fn start_on(cluster: Named, turn: Turn) -> Self {
+        let heals = |addons: &Path| vec![format!("--addons-endpoint=unix://{}", addons.display())];
+        Self::set_up(
+            turn,
+            Ground::Named(cluster),
+            heals,
+            &["--leader-election", "--leader-election-namespace=default"],
+        )
+    }
+
     fn begin(arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
-        assert!(rustix::process::geteuid().is_root(), "a node takes root; run this as root");
-        let turn = turn();
-        let sidecars = sidecars::build().unwrap();
-        detach_left_over();
+        let turn = Turn::take();
         // As often as this the kubelet asks about the health of volumes, too.
         let often = serde_json::json!(KUBELET_ASKS_EVERY);
         let cluster = Cluster::options().kubelet_setting("volumeStatsAggPeriod", often).start().unwrap();
-        let kubelet = cluster.kubelet_folder().unwrap();
+        Self::set_up(turn, Ground::Own(cluster), arguments, &[])
+    }
+
+    fn set_up(
+        turn: Turn,
+        cluster: Ground,
+        arguments: impl FnOnce(&Path) -> Vec<String>,
+        more_for_the_controller: &[&str],
+    ) -> Self {
+        let sidecars = sidecars::build().unwrap();
+        let kubelet = cluster.kubelet();
         let state = StateDir::new(kubelet.parent().unwrap().join("driver"));
         let machine = Machine { kubelet: kubelet.clone(), state };
         fs::create_dir_all(machine.socket().parent().unwrap()).unwrap();
@@ -79,8 +106,9 @@ impl Stage {
         stage.start_provisioner();
         let mut controller = Command::new(PROGRAM);
         controller.arg("controller").arg(format!("--csi-address={}", socket.display()));
-        controller.arg(format!("--kubeconfig={}", stage.cluster.plane().kubeconfig().display()));
-        controller.args(["--monitor-interval=1s", "--list-volumes-interval=1s", "--timeout=5s"]);
+        controller.arg(format!("--kubeconfig={}", stage.kubeconfig().display()));
+        controller.args(["--monitor-interval=1s", "--list-volumes-interval=1s", "--timeout=60s"]);
+        controller.args(more_for_the_controller);
         stage.run("controller", controller);
 
         let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/driver");
@@ -98,7 +126,7 @@ impl Stage {
 
     /// Any other program, in the hands of whoever starts it.
     pub(crate) fn companion(&self, name: &'static str, command: Command) -> Companion {
-        Companion::start(&self.cluster, name, command).unwrap()
+        Companion::start(&self.folder(), name, command).unwrap()
     }
 
     fn start_driver(&mut self) {
@@ -115,7 +143,7 @@ impl Stage {
     fn start_provisioner(&mut self) {
         let mut command = Command::new(sidecars::build().unwrap().provisioner);
         command.arg(format!("--csi-address={}", self.machine.socket().display()));
-        command.arg(format!("--kubeconfig={}", self.plane().kubeconfig().display()));
+        command.arg(format!("--kubeconfig={}", self.kubeconfig().display()));
         self.provisioner = Some(self.companion("provisioner", command));
     }
 
@@ -139,9 +167,10 @@ impl Stage {
         command.arg("agent").arg(format!("--node-name={NODE}"));
         command.arg(format!("--state-dir={}", folder.join("agent").display()));
         command.arg(format!("--kubeconfig={}", self.agents_kubeconfig().display()));
-        command.args(["--monitor-interval=2s", "--probe-timeout=5s", "--http-endpoint=127.0.0.1:0"]);
+        // None of the faults here is a hang, so the time is for a busy machine.
+        command.args(["--monitor-interval=2s", "--probe-timeout=30s", "--http-endpoint=127.0.0.1:0"]);
         let before = self.agent_says("watching");
-        self.agent = Some(Companion::start(&self.cluster, "agent", command).unwrap());
+        self.agent = Some(self.companion("agent", command));
         self.wait("the agent watches", || {
             let watches = self.agent_says("watching") > before;
             watches.then_some(()).ok_or_else(|| "it does not say so".to_owned())
@@ -164,11 +193,6 @@ impl Stage {
         fs::read_to_string(log).unwrap_or_default().lines().filter(|line| line.contains(text)).count()
     }
 
-    /// The agent's metrics.
-    pub(crate) fn agents_metrics(&self) -> String {
-        self.metrics_of("agent").unwrap()
-    }
-
     /// The metrics of a program, where its log says that they are.
     pub(crate) fn metrics_of(&self, program: &str) -> std::io::Result<String> {
         let log = fs::read_to_string(self.folder().join(format!("logs/{program}.log")))?;
@@ -181,27 +205,41 @@ impl Stage {
         Ok(answer)
     }
 
-    /// Waits until the agent has looked at all volumes so many times more, by its own eyes.
+    /// The agent's metrics. A moment after its start its log may still name where the one before it served.
+    pub(crate) fn agents_metrics(&self) -> String {
+        self.wait("the agent serves metrics", || self.metrics_of("agent").map_err(|error| error.to_string()))
+    }
+
+    /// Waits until the agent has looked at all volumes this many times more, by host checks, and has sent all that it had to
+    /// report of that.
     pub(crate) fn agent_looks(&self, times: u64) {
-        let looks = || -> u64 {
+        let figures = |wanted: &dyn Fn(&str) -> bool| -> u64 {
             let metrics = self.agents_metrics();
-            let counts = metrics.lines().filter(|line| {
-                line.starts_with("csi_volume_health_probe_total{") && line.contains(r#"method_name="host""#)
-            });
+            let counts = metrics.lines().filter(|line| wanted(line));
             counts.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
         };
+        let is_look = |line: &str| {
+            line.starts_with("csi_volume_health_probe_total{") && line.contains(r#"method_name="host""#)
+        };
         let volumes = fs::read_dir(self.state().volumes()).unwrap().count() as u64;
-        let enough = looks() + times * volumes;
+        let enough = figures(&is_look) + times * volumes;
         self.wait("the agent looks again", || {
-            let seen = looks();
+            let seen = figures(&is_look);
             if seen >= enough { Ok(()) } else { Err(format!("{seen} looks, not {enough}")) }
+        });
+        self.wait("the agent has sent its reports", || {
+            match figures(&|line| line.starts_with("volmedic_report_queue ")) {
+                0 => Ok(()),
+                left => Err(format!("{left} reports wait")),
+            }
         });
     }
 
     fn agents_kubeconfig(&self) -> PathBuf {
         let path = self.folder().join("agent.kubeconfig");
         if !path.exists() {
-            let rights = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/rbac-agent.yaml");
+            let rights =
+                Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart/files/rbac-agent.yaml");
             self.kubectl(&["apply", "-f", rights.to_str().unwrap()]);
             let token = self.kubectl(&["create", "token", "volmedic-agent", "--duration=1h"]);
             self.write_kubeconfig(&path, &token);
@@ -211,7 +249,7 @@ impl Stage {
 
     /// A kubeconfig with this token.
     pub(crate) fn write_kubeconfig(&self, path: &Path, token: &str) {
-        let admin = fs::read(self.plane().kubeconfig()).unwrap();
+        let admin = fs::read(self.kubeconfig()).unwrap();
         let mut config: serde_json::Value = serde_json::from_slice(&admin).unwrap();
         config["users"][0]["user"] = serde_json::json!({"token": token.trim()});
         fs::write(path, config.to_string()).unwrap();
@@ -222,17 +260,20 @@ impl Stage {
         self.machine.kubelet.parent().unwrap().to_owned()
     }
 
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.cluster.kubeconfig()
+    }
+
+    /// The parts of a cluster of this process.
     pub(crate) fn plane(&self) -> &ControlPlane {
-        self.cluster.plane()
+        match &self.cluster {
+            Ground::Own(cluster) => cluster.plane(),
+            Ground::Named(name) => panic!("the parts of the cluster {} belong to no process", name.0),
+        }
     }
 
     pub(crate) fn state(&self) -> &StateDir {
         &self.machine.state
-    }
-
-    /// Puts an image on the node.
-    pub(crate) fn import(&self, image: &Image) {
-        self.cluster.import(image).unwrap();
     }
 
     /// What kubectl says when it succeeds.
@@ -268,7 +309,7 @@ impl Stage {
     /// Hurts a volume, or undoes it.
     pub(crate) fn fault(&self, action: &str, fault: &str, volume: &str) {
         let mut command = Command::new("timeout");
-        command.args(["60", PROGRAM, "fault", action, fault, "--volume", volume, "--state-dir"]);
+        command.args(["240", PROGRAM, "fault", action, fault, "--volume", volume, "--state-dir"]);
         let output = command.arg(self.state().root()).stdin(Stdio::null()).output().unwrap();
         said(output, &["fault", action, fault, volume]).unwrap_or_else(|error| panic!("{error}"));
     }
@@ -304,6 +345,12 @@ impl Stage {
         objects.lines().map(str::to_owned).chain(self.machine.traces()).collect()
     }
 
+    /// Ends one of the programs beside the cluster.
+    pub(crate) fn end(&mut self, name: &str) {
+        let place = self.companions.iter().position(|one| one.name() == name);
+        self.companions.remove(place.expect("it runs")).stop().unwrap();
+    }
+
     /// Ends everything in order; each program must have lived until now.
     pub(crate) fn stop(mut self) {
         let programs = self.agent.take().into_iter().chain(self.companions.drain(..).rev());
@@ -311,21 +358,8 @@ impl Stage {
             companion.check().unwrap();
             companion.stop().unwrap();
         }
-        self.cluster.stop().unwrap();
+        self.cluster.stop();
     }
-}
-
-/// Waits until no other test on this machine has a cluster. The kernel lets go of it however a test ends.
-fn turn() -> File {
-    let path = cache::folder().unwrap().join("cluster-tests.lock");
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let file = File::create(&path).unwrap();
-    let deadline = Instant::now() + TURN;
-    while let Err(error) = file.try_lock() {
-        assert!(Instant::now() < deadline, "another test keeps {} to itself: {error}", path.display());
-        sleep(PAUSE);
-    }
-    file
 }
 
 fn said(output: Output, arguments: &[&str]) -> Result<String, String> {
@@ -334,101 +368,4 @@ fn said(output: Output, arguments: &[&str]) -> Result<String, String> {
     }
     let error = String::from_utf8_lossy(&output.stderr);
     Err(format!("{} failed ({}): {error}", arguments.join(" "), output.status))
-}
-
-/// Where volumes leave traces outside of the cluster.
-struct Machine {
-    kubelet: PathBuf,
-    state: StateDir,
-}
-
-impl Machine {
-    fn socket(&self) -> PathBuf {
-        self.kubelet.join("plugins").join(DRIVER).join("csi.sock")
-    }
-
-    fn addons(&self) -> PathBuf {
-        self.socket().with_file_name("addons.sock")
-    }
-
-    fn traces(&self) -> Vec<String> {
-        let mut found: Vec<String> =
-            self.mounts().iter().map(|path| format!("mount {}", path.display())).collect();
-        found.extend(
-            self.loop_devices()
-                .into_iter()
-                .map(|(device, image)| format!("loop {device} on {}", image.display())),
-        );
-        found.extend(self.mounters().into_iter().map(|line| format!("mounter {line}")));
-        for place in
-            [self.state.volumes(), self.state.snapshots(), self.state.new_things(), self.state.trash()]
-        {
-            let entries = fs::read_dir(&place).unwrap();
-            found.extend(entries.map(|entry| format!("file {}", entry.unwrap().path().display())));
-        }
-        found
-    }
-
-    fn mounts(&self) -> Vec<PathBuf> {
-        let table = Table::read().unwrap();
-        let below =
-            |folder: &Path| table.under(folder).map(|mount| mount.target().to_owned()).collect::<Vec<_>>();
-        let mut found = [below(&self.kubelet), below(self.state.root())].concat();
-        // The kubelet mounts its own folder onto itself, to share what appears below it.
-        found.retain(|target| *target != self.kubelet);
-        found
-    }
-
-    /// The driver's, and those that the kubelet puts on raw block volumes.
-    fn loop_devices(&self) -> Vec<(String, PathBuf)> {
-        loop_devices(|image| image.starts_with(&self.kubelet) || image.starts_with(self.state.root()))
-    }
-
-    /// Processes that serve volumes of this driver, by their command lines.
-    fn mounters(&self) -> Vec<String> {
-        let volumes = self.state.volumes().display().to_string();
-        let entries = fs::read_dir("/proc").unwrap().flatten();
-        let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-        let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
-        lines.filter(|line| line.contains(" mounter ") && line.contains(&volumes)).collect()
-    }
-}
-
-/// After a failed test: the cluster clears its mounts and processes away, but knows nothing of loop devices. A device
-/// that is in use goes with its last user, so this comes first, while the kubelet's devices still have names.
-impl Drop for Machine {
-    fn drop(&mut self) {
-        detach(self.loop_devices());
-    }
-}
-
-/// The same for runs that were killed: the next cluster to start clears the rest away.
-fn detach_left_over() {
-    let runs = cache::folder().unwrap().join("run");
-    detach(loop_devices(|image| {
-        let name = image.strip_prefix(&runs).ok().and_then(|rest| rest.iter().next()?.to_str());
-        let owner = name.and_then(|name| name.strip_prefix("cluster-")?.split_once('-'));
-        owner.is_some_and(|(pid, _)| !Path::new("/proc").join(pid).exists())
-    }));
-}
-
-fn loop_devices(wanted: impl Fn(&Path) -> bool) -> Vec<(String, PathBuf)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/sys/block").unwrap() {
-        let entry = entry.unwrap();
-        let Ok(image) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
-        let image = PathBuf::from(image.trim_end());
-        if wanted(&image) {
-            found.push((entry.file_name().into_string().unwrap(), image));
-        }
-    }
-    found
-}
-
-fn detach(devices: Vec<(String, PathBuf)>) {
-    for (device, _) in devices {
-        let mut losetup = Command::new("timeout");
-        // What cannot be detached is in nobody's way.
-        let _ = losetup.args(["20", "losetup", "-d"]).arg(Path::new("/dev").join(device)).status();
-    }
 }

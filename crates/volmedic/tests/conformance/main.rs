@@ -13,11 +13,9 @@ use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ground::{Ground, PROGRAM};
+use ground::{Ground, PROGRAM, SOON};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-
-const SOON: Duration = Duration::from_secs(30);
 
 fn conformance(ground: &Ground, arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
@@ -121,10 +119,17 @@ fn a_broken_rule_is_one_and_bad_usage_is_two() {
 #[test]
 fn a_driver_that_is_not_there_is_said_to_be_so() {
     let ground = Ground::new();
-    let output = conformance(&ground, &[]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let told = text(&output);
-    assert!(told.contains("cannot be reached") && told.contains("csi.sock"), "{told}");
+    let check = || {
+        let output = conformance(&ground, &[]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let told = text(&output);
+        assert!(told.contains("cannot be reached") && told.contains("csi.sock"), "{told}");
+        assert!(told.contains("check the address, and that the driver runs"), "{told}");
+    };
+    check();
+    // Bound once, and nobody listens any more.
+    drop(std::os::unix::net::UnixListener::bind(ground.socket()).unwrap());
+    check();
 }
 
 /// Interrupted while the driver does not answer, it still takes away what it made.
@@ -133,12 +138,21 @@ fn an_interrupted_run_leaves_nothing() {
     let mut ground = Ground::new();
     let driver = Pid::from_raw(i32::try_from(ground.start(&[])).unwrap()).unwrap();
     let child = conformance(&ground, &[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // With something mounted and the driver stopped, the run is in the middle of a rule and stays there.
     let deadline = Instant::now() + SOON;
-    while ground.mounts().is_empty() {
-        assert!(Instant::now() < deadline, "nothing is mounted\n{}", ground.log());
-        sleep(Duration::from_millis(1));
+    loop {
+        while ground.mounts().is_empty() {
+            assert!(Instant::now() < deadline, "nothing is mounted\n{}", ground.log());
+            sleep(Duration::from_millis(1));
+        }
+        kill_process(driver, Signal::STOP).unwrap();
+        let stopped = volmedic_host::process::wait_until_stopped(driver.as_raw_nonzero().get(), SOON);
+        assert!(stopped, "the driver does not stop\n{}", ground.log());
+        if !ground.mounts().is_empty() {
+            break;
+        }
+        kill_process(driver, Signal::CONT).unwrap();
     }
-    kill_process(driver, Signal::STOP).unwrap();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     kill_process(driver, Signal::CONT).unwrap();
     let output = child.wait_with_output().unwrap();

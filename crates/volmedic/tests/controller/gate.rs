@@ -27,7 +27,12 @@ async fn a_server_that_drops_the_status_gets_events_and_is_not_asked_again_and_a
     let patches = stage.requests().iter().filter(|r| r.is("patch", "persistentvolumeclaims/status")).count();
     assert_eq!(patches, 1, "one write was enough to find out");
     // VolumeHealths are not installed either.
-    assert_eq!(controller.says("VolumeHealths (deploy/crds) are not installed"), 1, "{}", controller.log());
+    assert_eq!(
+        controller.says("VolumeHealths (deploy/chart/files/crds) are not installed"),
+        1,
+        "{}",
+        controller.log()
+    );
     let creates =
         stage.requests().iter().filter(|r| r.verb == "create" && r.resource == "volumehealths").count();
     assert_eq!(creates, 1, "one write was enough for that, too");

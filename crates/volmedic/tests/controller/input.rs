@@ -3,12 +3,11 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use volmedic_testkit::objects;
 use volmedic_testkit::sim::{Sim, capability as can};
 
-use crate::process::{Controller, program};
+use crate::process::{Controller, PATIENCE, program};
 use crate::server;
 use crate::stage::Stage;
 
@@ -19,7 +18,7 @@ const WRONG_PLACE: i32 = 1;
 /// Runs `volmedic controller` with these arguments and expects it to end with this code and all these words.
 async fn refused(arguments: &[&str], code: i32, words: &[&str]) {
     let mut controller = Controller::spawn(Command::new(program()).arg("controller").args(arguments));
-    assert_eq!(controller.ended(Duration::from_secs(30)), Some(code), "{arguments:?}: {}", controller.log());
+    assert_eq!(controller.ended(PATIENCE), Some(code), "{arguments:?}: {}", controller.log());
     for word in words {
         // What was written before the end may still be on its way here.
         controller.wait_log(word).await;

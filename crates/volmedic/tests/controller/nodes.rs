@@ -228,11 +228,12 @@ async fn told_as_down() -> (Stage, Controller) {
 async fn a_restart_while_nodes_are_down_neither_repeats_nor_takes_back() {
     let (stage, mut controller) = told_as_down().await;
     controller.kill();
-    let before = (stage.all_events().await, stage.requests().len());
+    let before = (stage.all_events().await, stage.requests_noted().await);
 
     let controller = stage.watching(WATCH_NODES).await;
     // Longer than the grace, which begins anew for a process that knows nothing.
     tokio::time::sleep(GRACE * 2).await;
+    stage.rounds("ControllerListVolumeHealth", 3).await;
     assert_eq!(stage.all_events().await, before.0, "{}", controller.log());
     assert_eq!(stage.writes_after(before.1), [], "nothing changed");
 
@@ -258,6 +259,7 @@ async fn a_node_that_came_back_during_a_restart_is_told_once() {
     let before = stage.all_events().await;
     let _controller = stage.watching(WATCH_NODES).await;
     tokio::time::sleep(GRACE * 2).await;
+    stage.rounds("ControllerListVolumeHealth", 3).await;
     assert_eq!(stage.all_events().await, before);
 }
 

@@ -68,7 +68,7 @@ async fn the_api_server_is_away_while_health_changes() {
 async fn a_driver_that_is_killed_frozen_and_restarted_with_other_capabilities() {
     let mut stage = Stage::new(&[can::GET_VOLUME_HEALTH]).await;
     stage.claims(&["sick", "well"]).await;
-    let mut controller = stage.watching(&["--http-endpoint=127.0.0.1:0"]).await;
+    let mut controller = stage.watching(&["--http-endpoint=127.0.0.1:0", "--timeout=5s"]).await;
     stage.harm("sick", DEGRADED, "OutOfCapacity", "99 % used");
     stage.wait_stored("sick", &["Degraded/OutOfCapacity"]).await;
     let before = stage.all_events().await;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Generous, because the machine may be busy; everything waited for comes much sooner.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
 pub(crate) fn program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_volmedic"))
@@ -47,7 +47,7 @@ impl Controller {
             .arg(format!("--csi-address={}", socket.display()))
             .arg(format!("--kubeconfig={}", kubeconfig.display()));
         for (flag, value) in
-            [("--monitor-interval", "1s"), ("--list-volumes-interval", "1s"), ("--timeout", "2s")]
+            [("--monitor-interval", "1s"), ("--list-volumes-interval", "1s"), ("--timeout", "30s")]
         {
             if !arguments.iter().any(|argument| argument.starts_with(flag)) {
                 command.arg(format!("{flag}={value}"));
@@ -113,7 +113,7 @@ impl Controller {
     pub(crate) fn terminate(mut self) -> Option<i32> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it can be told to end");
-        self.ended(Duration::from_secs(20))
+        self.ended(PATIENCE)
     }
 
     /// Waits for its end and answers its exit code.
@@ -145,7 +145,7 @@ impl Controller {
 }
 
 fn get(address: SocketAddr, path: &str) -> (u16, String) {
-    let limit = Some(Duration::from_secs(10));
+    let limit = Some(PATIENCE);
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(limit).expect("a limit for reads");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").expect("it reads");

@@ -23,7 +23,7 @@ async fn check(capabilities: &[i32], call: &str) {
         stage.event(claim, "VolumeConditionAbnormal", condition).await;
         stage.wait_stored(claim, &[condition]).await;
     }
-    let before = (stage.all_events().await, stage.requests().len());
+    let before = (stage.all_events().await, stage.requests_noted().await);
 
     let looks = if call.contains("Get") { ROUNDS * claims.len() as u64 } else { ROUNDS };
     stage.rounds(call, looks).await;

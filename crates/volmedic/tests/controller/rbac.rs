@@ -75,11 +75,11 @@ fn with_resources() -> Arc<ControlPlane> {
     static PLANE: OnceLock<Arc<ControlPlane>> = OnceLock::new();
     let start = || {
         let plane = server::own(ControlPlane::options().gate("CSIVolumeHealth", false));
-        let crds: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../deploy/crds"].iter().collect();
+        let crds: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../deploy/chart/files/crds"].iter().collect();
         let applied = plane.kubectl().args(["apply", "-f"]).arg(crds).output().expect("kubectl runs");
         assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
         let established =
-            ["wait", "--for=condition=Established", "--timeout=60s", "crd/volumehealths.volmedic.dev"];
+            ["wait", "--for=condition=Established", "--timeout=180s", "crd/volumehealths.volmedic.dev"];
         let waited = plane.kubectl().args(established).output().expect("kubectl runs");
         assert!(waited.status.success(), "{}", String::from_utf8_lossy(&waited.stderr));
         plane
@@ -125,8 +125,8 @@ fn everything(namespace: &str) -> [String; 6] {
         "--enable-node-watcher".to_owned(),
         "--leader-election".to_owned(),
         format!("--leader-election-namespace={namespace}"),
-        "--leader-election-lease-duration=4s".to_owned(),
-        "--leader-election-renew-deadline=3s".to_owned(),
+        "--leader-election-lease-duration=20s".to_owned(),
+        "--leader-election-renew-deadline=15s".to_owned(),
         "--leader-election-retry-period=500ms".to_owned(),
     ]
 }

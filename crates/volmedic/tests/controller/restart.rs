@@ -171,7 +171,7 @@ async fn a_recovery_during_a_restart_is_told_once_and_a_plain_restart_tells_noth
     controller.kill();
 
     // From here on nothing changes, whether it is killed or ended in good order.
-    let before = (stage.all_events().await, stage.requests().len());
+    let before = (stage.all_events().await, stage.requests_noted().await);
     assert_eq!(before.0.len(), 3, "two troubles and one end: {:#?}", before.0);
     let mut controller = stage.watching(&[]).await;
     stage.rounds("ControllerListVolumeHealth", 4).await;

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use volmedic_testkit::ControlPlane;
 
-/// The rules of a manifest in deploy/.
+/// The rules of a manifest of the chart.
 #[derive(Debug, Clone)]
 pub(crate) struct Rights {
     pub(crate) cluster: Vec<PolicyRule>,
@@ -39,7 +39,7 @@ impl Rights {
         Self { cluster, namespace: rules("Role").unwrap_or_default() }
     }
 
-    /// Those of one role among several in a manifest in deploy/.
+    /// Those of one role among several in a manifest of the chart.
     #[allow(dead_code, reason = "only some of the tests that share this ask for it")]
     pub(crate) fn named(plane: &ControlPlane, manifest: &str, name: &str) -> Self {
         let rules = |kind: &str| {
@@ -118,9 +118,10 @@ impl Rights {
     }
 }
 
-/// The rules of the first object like this in a manifest in deploy/.
+/// The rules of the first object like this in a manifest of the chart.
 fn rules(plane: &ControlPlane, manifest: &str, wanted: impl Fn(&Value) -> bool) -> Option<Vec<PolicyRule>> {
-    let manifest: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../deploy", manifest].iter().collect();
+    let manifest: PathBuf =
+        [env!("CARGO_MANIFEST_DIR"), "../../deploy/chart/files", manifest].iter().collect();
     let kubectl =
         plane.kubectl().args(["create", "--dry-run=client", "-o", "json", "-f"]).arg(manifest).output();
     let Output { status, stdout, stderr } = kubectl.expect("kubectl runs");

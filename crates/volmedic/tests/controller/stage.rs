@@ -112,6 +112,24 @@ impl Stage {
         self.requests().into_iter().skip(requests).filter(Request::is_write).collect()
     }
 
+    /// How many requests there were, once the API server has noted all that are over: it notes one after it has answered it.
+    /// Leases are renewed all the time.
+    #[allow(dead_code, reason = "only some of the tests that share this ask for it")]
+    pub(crate) async fn requests_noted(&self) -> usize {
+        let deadline = Instant::now() + PATIENCE;
+        let others = || self.requests().iter().filter(|request| request.resource != "leases").count();
+        let mut before = others();
+        loop {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let (count, now) = (self.requests().len(), others());
+            if now == before {
+                return count;
+            }
+            assert!(Instant::now() < deadline, "it goes on asking: {:?}", self.requests());
+            before = now;
+        }
+    }
+
     pub(crate) fn requests_of(&self, account: &str) -> Vec<Request> {
         server::requests(&self.plane, &format!("system:serviceaccount:{}:{account}", self.namespace))
     }

@@ -12,8 +12,9 @@ use crate::stage::{INACCESSIBLE, Stage};
 const VOLUMES: usize = 1_000;
 /// So many claims are made at once.
 const WRITERS: usize = 16;
-/// The promise is ten seconds; a machine that does other things at the same time gets three times that.
-const BOUND: Duration = Duration::from_secs(30);
+/// The promise of ten seconds is kept on a clock of its own, in the tests of what sends reports. Here the API server sets the
+/// pace, and it shares the machine.
+const BOUND: Duration = Duration::from_mins(5);
 
 impl Stage {
     /// Many bound claims at once.

@@ -16,9 +16,9 @@ fn ctrl_c_leaves_nothing_behind() {
     assert!(!room.left().is_empty());
     demo.signal(Signal::INT);
     let (status, said) = demo.end();
-    assert_eq!(status.code(), Some(1), "the story was not told: {said}");
-    assert!(said.contains("it was ended before the story was told"), "{said}");
-    assert!(said.contains("everything is taken away again"), "{said}");
+    assert_eq!(status.code(), Some(1), "the story was not over: {said}");
+    assert!(said.contains("it was stopped before the story was over"), "{said}");
+    assert!(said.contains("everything was cleaned up"), "{said}");
     room.assert_nothing_is_left();
 }
 
@@ -26,7 +26,7 @@ fn ctrl_c_leaves_nothing_behind() {
 fn being_told_to_end_at_once_leaves_nothing_behind() {
     let room = Room::new();
     let mut demo = room.start(&["--headless"]);
-    demo.wait("the reference driver is up");
+    demo.wait("the reference driver is running");
     // In the middle of making volumes.
     demo.signal(Signal::TERM);
     let (status, said) = demo.end();
@@ -59,7 +59,7 @@ fn after_a_kill_the_next_one_cleans_up() {
 fn two_do_not_share_a_place_and_a_strangers_place_is_not_taken() {
     let room = Room::new();
     let mut first = room.start(&["--headless"]);
-    first.wait("the reference driver is up");
+    first.wait("the reference driver is running");
     let (status, said) = room.start(&["--headless"]).end();
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("another demo is running in"), "{said}");
@@ -71,7 +71,7 @@ fn two_do_not_share_a_place_and_a_strangers_place_is_not_taken() {
     std::fs::write(room.home().join("thesis"), "all of it").unwrap();
     let (status, said) = room.start(&["--headless"]).end();
     assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("no demo made what is in it"), "{said}");
+    assert!(said.contains("has files in it that are not from a demo; give another --state-dir"), "{said}");
     assert!(room.home().join("thesis").exists());
     std::fs::remove_dir_all(room.home()).unwrap();
 }

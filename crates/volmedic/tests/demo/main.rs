@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod ends;
+mod input;
 mod rights;
 mod stage;
 mod story;

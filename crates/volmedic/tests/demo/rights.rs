@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 
-use crate::stage::{Demo, Room, assert_transcript, of};
+use crate::stage::{Demo, Room, WIDE, assert_transcript, of};
 
 /// Runs it as somebody with no rights at all, where the device of FUSE has this mode. The program is where everybody can
 /// reach it.
@@ -21,7 +21,12 @@ fn as_nobody(room: &Room, fuse: u32, arguments: &[&str]) -> Demo {
                   mount --bind \"$1\" /dev/fuse && mount --bind \"$2\" \"$3\" && cd / && shift 2 && \
                   exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"";
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", script, "sh"]).arg(&device).arg(&words[0]).arg(&program);
+    command
+        .env("COLUMNS", WIDE)
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(&device)
+        .arg(&words[0])
+        .arg(&program);
     Demo::start(command.args(&words[1..]).stdin(Stdio::null()))
 }
 
@@ -32,6 +37,11 @@ fn without_any_rights_the_rest_is_shown_and_it_says_so() {
     let (status, said) = as_nobody(&room, 0o600, &["--headless"]).end();
     assert!(status.success(), "{said}");
     assert_transcript("without-rights.txt", &redact(&room, &said));
+    room.assert_nothing_is_left();
+    let (status, said) = as_nobody(&room, 0o600, &["--headless", "--fault", "mounter-killed"]).end();
+    assert_eq!(status.code(), Some(1), "{said}");
+    let expected = "volmedic: mounter-killed needs a mounted volume, and there is none; run the demo as root";
+    assert!(said.contains(expected), "{said}");
     room.assert_nothing_is_left();
 }
 
@@ -45,39 +55,50 @@ fn who_may_open_fuse_has_real_volumes_without_root() {
     assert!(status.success(), "{summary:#?}");
     assert_eq!((&summary[0]["told"], &summary[0]["healed"]), (&2.into(), &2.into()), "{summary:#?}");
     let started = of(&objects, "started")[0];
-    assert!(
-        started["leftOut"][0].as_str().unwrap().starts_with("without root: FUSE volumes only"),
-        "{started}"
-    );
+    assert!(started["leftOut"][0].as_str().unwrap().starts_with("not root: only FUSE volumes"), "{started}");
     assert_eq!(started["volumes"].as_array().unwrap().len(), 12);
     room.assert_nothing_is_left();
 }
 
 #[test]
-fn a_tool_that_is_missing_is_named_and_its_volumes_are_left_out() {
+fn tools_that_are_missing_are_named_once_and_their_volumes_are_left_out() {
     let room = Room::new();
     let tools = room.path().join("tools");
     fs::create_dir(&tools).unwrap();
     let path = std::env::var_os("PATH").unwrap();
-    for tool in ["mkfs.ext4", "mkfs.btrfs"] {
-        let found = std::env::split_paths(&path).map(|folder| folder.join(tool)).find(|file| file.exists());
-        symlink(found.unwrap(), tools.join(tool)).unwrap();
-    }
+    let found =
+        std::env::split_paths(&path).map(|folder| folder.join("mkfs.ext4")).find(|file| file.exists());
+    symlink(found.unwrap(), tools.join("mkfs.ext4")).unwrap();
     let mut command = room.command(&["--headless", "--json", "--fault", "read-only"]);
     let (status, objects) = Demo::start(command.env("PATH", &tools)).objects();
     let started = of(&objects, "started")[0];
-    let left_out = started["leftOut"].to_string();
-    assert!(left_out.contains("no xfs volumes: mkfs.xfs is not installed"), "{left_out}");
-    assert!(left_out.contains("apt-get install xfsprogs"), "{left_out}");
+    let missing = "no xfs, btrfs volumes: mkfs.xfs, mkfs.btrfs not found in PATH (apt-get install xfsprogs btrfs-progs)";
+    assert_eq!(started["leftOut"], serde_json::json!([missing]));
+    let notes = of(&objects, "note");
+    let named = notes.iter().filter(|note| note["text"].as_str().unwrap().contains("mkfs.")).count();
+    assert_eq!(named, 1, "{notes:#?}");
     let kinds: Vec<&str> =
         started["volumes"].as_array().unwrap().iter().filter_map(|volume| volume["kind"].as_str()).collect();
-    assert_eq!((kinds.len(), kinds.contains(&"xfs"), kinds.contains(&"btrfs")), (10, false, true));
+    assert_eq!(kinds, ["ext4", "ext4", "ext4", "ext4", "block", "fuse", "fuse", "fuse"]);
     assert!(status.success(), "{:#?}", of(&objects, "summary"));
+    room.assert_nothing_is_left();
+}
+
+/// Where this user may not write, nothing is begun.
+#[test]
+fn a_directory_that_is_not_writable_is_refused() {
+    let room = Room::new();
+    fs::set_permissions(room.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (status, said) = as_nobody(&room, 0o666, &["--headless"]).end();
+    assert_eq!(status.code(), Some(1), "{said}");
+    let expected = format!("cannot create {}: Permission denied (os error 13)", room.home().display());
+    assert!(said.contains(&expected) && said.contains("; give a --state-dir where you may write"), "{said}");
     room.assert_nothing_is_left();
 }
 
 /// The device of FUSE under another name, with these rights.
 fn node(path: &std::path::Path, mode: u32) {
+    let _ = fs::remove_file(path);
     let name = CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
     let device = rustix::fs::makedev(10, 229);
     let kind = rustix::fs::FileType::CharacterDevice;
@@ -110,7 +131,7 @@ fn redact(room: &Room, said: &str) -> String {
         };
         let words: Vec<&str> = line.split_whitespace().collect();
         let about = match words[..] {
-            ["TIME", "fault" | "told" | "undo", volume, ..] => volume.trim_end_matches(':').to_owned(),
+            ["TIME", "fault" | "monitor" | "undo", volume, ..] => volume.trim_end_matches(':').to_owned(),
             _ => line.clone(),
         };
         match groups.iter_mut().find(|(known, _)| *known == about) {

@@ -1,5 +1,6 @@
 //! A demo in a room of its own, and a look at what is left of it.
 
+use std::ffi::CString;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -9,13 +10,17 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// For anything that should be quick; a busy machine may take its time.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
-/// So many demos at once: each has a dozen volumes and looks at all of them every second.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_volmedic");
+/// Columns for lines that are not wrapped, so that a sentence can be searched for.
+pub(crate) const WIDE: &str = "10000";
+/// Maximum number of concurrent demos: each has a dozen volumes and checks all of them every second.
 const AT_ONCE: usize = 5;
 
 static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
@@ -66,17 +71,19 @@ impl Room {
         self.path().join("demo")
     }
 
-    /// The program with its arguments, in an environment that does not depend on who runs the test.
+    /// The program with its arguments, in an environment that does not depend on who runs the test. The page is on a
+    /// port of its own unless the arguments begin with `--page`.
     pub(crate) fn words(&self, arguments: &[&str]) -> Vec<String> {
         let home = self.home().display().to_string();
-        let fixed = [env!("CARGO_BIN_EXE_volmedic"), "demo", "--state-dir", &home, "--page", "127.0.0.1:0"];
-        fixed.iter().chain(arguments).map(ToString::to_string).collect()
+        let fixed = [PROGRAM, "demo", "--state-dir", &home];
+        let page = if arguments.first() == Some(&"--page") { &[][..] } else { &["--page", "127.0.0.1:0"] };
+        fixed.iter().chain(page).chain(arguments).map(ToString::to_string).collect()
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let words = self.words(arguments);
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).env_remove("NO_COLOR").stdin(Stdio::null());
+        command.args(&words[1..]).env_remove("NO_COLOR").env("COLUMNS", WIDE).stdin(Stdio::null());
         command
     }
 
@@ -134,6 +141,28 @@ fn lines_with(file: impl AsRef<Path>, part: &str) -> Vec<String> {
     let text = fs::read(file).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     text.lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
+}
+
+/// A file system of this size in a directory of its own, until dropped.
+pub(crate) struct Disk(pub(crate) PathBuf);
+
+impl Disk {
+    pub(crate) fn of(path: PathBuf, size: &str) -> Self {
+        fs::create_dir(&path).unwrap();
+        let options = CString::new(format!("size={size},mode=0700")).unwrap();
+        mount("tmpfs", &path, "tmpfs", MountFlags::empty(), options.as_c_str()).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        fs::read_dir(&self.0).unwrap().next().is_none()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = unmount(&self.0, UnmountFlags::DETACH);
+    }
 }
 
 /// A demo under way, and what it said so far.
@@ -235,4 +264,15 @@ pub(crate) fn assert_transcript(name: &str, told: &str) {
     }
     let expected = fs::read_to_string(&file).unwrap_or_default();
     assert_eq!(told, expected, "it is not what it was; if that is meant, renew {}", file.display());
+}
+
+/// Fails if a line is longer than this and could have been broken.
+pub(crate) fn assert_lines_fit(said: &str, columns: usize) {
+    for line in said.lines() {
+        let line = line.trim_end_matches('\r');
+        let one_word = !line.trim_start().contains(' ');
+        // The last line is the error's, on standard error.
+        let error = line.starts_with("volmedic: ");
+        assert!(line.chars().count() <= columns || one_word || error, "{line}");
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::stage::{Room, assert_transcript, of};
+use crate::stage::{Disk, Room, assert_transcript, of};
 
 /// What was done and what came of it, fault by fault. Who saw it first, and in which words, differs from run to run.
 fn transcript(objects: &[Value]) -> String {
@@ -49,8 +49,10 @@ fn what_is_told_and_healed_is_a_success_and_what_is_not_is_none() {
     });
 }
 
+/// On a disk that is as small as the demo says it may be. It is a mount of the user's, and stays.
 fn the_whole_story_is_told_healed_and_cleaned_up() {
     let room = Room::new();
+    let disk = Disk::of(room.home(), "250000000");
     let (status, objects) = room.start(&["--headless", "--json"]).objects();
     let summary = of(&objects, "summary");
     assert!(status.success(), "{summary:#?}");
@@ -86,6 +88,9 @@ fn the_whole_story_is_told_healed_and_cleaned_up() {
         assert!(count("appeared", &here) <= 1, "{volume} {vantage}");
     }
     assert_eq!(count("appeared", &|_| true), count("cleared", &|_| true));
+    assert!(disk.is_empty());
+    drop(disk);
+    std::fs::remove_dir(room.home()).unwrap();
     room.assert_nothing_is_left();
 }
 
@@ -98,7 +103,7 @@ fn a_fault_that_nobody_tells_is_a_failure() {
     let summary = of(&objects, "summary")[0];
     assert_eq!((&summary["ok"], &summary["told"]), (&Value::Bool(false), &Value::from(0)), "{summary}");
     let missing = summary["missing"].to_string();
-    assert!(missing.contains("superblock-corrupted of orders was not told within"), "{missing}");
+    assert!(missing.contains("superblock-corrupted of orders was not reported within"), "{missing}");
     room.assert_nothing_is_left();
 }
 
@@ -107,16 +112,19 @@ fn a_story_that_is_cut_short_says_what_was_not_told() {
     let room = Room::new();
     let (status, said) = room.start(&["--headless", "--duration", "1s"]).end();
     assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("the time was over before the story was told"), "{said}");
+    assert!(said.contains("the time was up before the story was over"), "{said}");
     room.assert_nothing_is_left();
 }
 
 #[test]
 fn what_cannot_be_done_is_said_before_anything_is_broken() {
     for (arguments, expected) in [
-        (["--fault", "mounter-killed:orders"], "mounter-killed cannot be done to orders, which is ext4"),
-        (["--fault", "full:cellar"], "there is no volume cellar; there are orders, invoices"),
-        (["--fault", "driver-slow:wiki"], "driver-slow is done to the driver, not to a volume"),
+        (["--fault", "mounter-killed:orders"], "mounter-killed fits fuse volumes, but orders is ext4"),
+        (["--fault", "full:cellar"], "there is no volume cellar; the volumes are orders, invoices"),
+        (
+            ["--fault", "driver-slow:wiki"],
+            "driver-slow is for the driver, not for a volume; give it as --fault driver-slow",
+        ),
     ] {
         let room = Room::new();
         let (status, said) = room.start(&arguments).end();
@@ -126,7 +134,7 @@ fn what_cannot_be_done_is_said_before_anything_is_broken() {
     }
     let room = Room::new();
     for (arguments, expected) in
-        [(["--fault", "fool"], "is no fault"), (["--json", "--duration=1s"], "--headless")]
+        [(["--fault", "fool"], "did you mean full?"), (["--json", "--duration=1s"], "--headless")]
     {
         let (status, said) = room.start(&arguments).end();
         assert_eq!(status.code(), Some(2), "{said}");
@@ -142,9 +150,9 @@ fn the_page_shows_the_same() {
     demo.wait("the page is at http://");
     let said = demo.said();
     let address = said.split("the page is at http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
-    demo.wait("orders is mended");
+    demo.wait("orders is healed");
     let page = get(&address, "/volume?driver=demo.volmedic.dev&volume=orders");
-    assert!(page.contains("VolumeUnmounted") && page.contains("is mended"), "{page}");
+    assert!(page.contains("VolumeUnmounted") && page.contains("is healed"), "{page}");
     let list = get(&address, "/api/volumes");
     for name in ["orders", "mail", "wiki", "ledger"] {
         assert!(list.contains(&format!("\"volume\": \"{name}\"")), "{list}");

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::stage::{Demo, Room};
+use crate::stage::{Demo, Room, assert_lines_fit};
 
 /// Runs it on a terminal of this size.
 fn on_terminal(room: &Room, size: &str, environment: &str, arguments: &[&str]) -> Demo {
@@ -34,13 +34,13 @@ fn a_terminal_shows_a_table_listens_to_keys_and_is_given_back() {
     demo.wait("DriveSuspect");
     press(&mut demo, "u");
     demo.wait("(target-unmounted)");
-    demo.wait("is mended: ");
+    demo.wait("is healed: ");
     demo.wait("What next");
     press(&mut demo, "q");
     let (status, said) = demo.end();
     assert!(status.success(), "{said}");
     let (_, after) = said.rsplit_once("\x1b[?1049l").expect("the screen is given back");
-    assert!(after.contains("everything is taken away again"), "{after}");
+    assert!(after.contains("everything was cleaned up"), "{after}");
     assert!(after.contains("volmedic watch --csi-address"), "what next is said: {after}");
     room.assert_nothing_is_left();
 }
@@ -61,6 +61,19 @@ fn a_small_terminal_without_colours_is_fine_and_ctrl_c_ends_it() {
         let line = line.rsplit('\x1b').next().unwrap();
         assert!(line.chars().count() < 400, "{line}");
     }
+    room.assert_nothing_is_left();
+}
+
+/// One sentence instead of a screen that cannot be read.
+#[test]
+fn a_terminal_that_is_too_small_is_told_what_to_do() {
+    let room = Room::new();
+    let mut demo = on_terminal(&room, "cols 60 rows 8", "LANG=C", &[]);
+    demo.wait("The terminal has 60 columns and 8 lines; the demo needs 40");
+    demo.wait("Enlarge it, or quit with q and use --headless.");
+    press(&mut demo, "q");
+    let (status, said) = demo.end();
+    assert!(status.success(), "{said}");
     room.assert_nothing_is_left();
 }
 
@@ -87,5 +100,6 @@ fn a_dumb_terminal_gets_lines() {
     let (status, said) = demo.end();
     assert!(status.success(), "{said}");
     assert!(!said.contains('\x1b') && said.contains("is Degraded/DriveSuspect"), "{said}");
+    assert_lines_fit(&said, 80);
     room.assert_nothing_is_left();
 }

@@ -54,6 +54,7 @@ fn rights_that_a_role_lacks() {
     stage.kubectl(&["delete", "clusterrolebinding", "volmedic-hub"]);
     stage.kubectl(&["delete", "role", "-n", "default", "volmedic-hub"]);
     stage.kubectl(&["delete", "validatingadmissionpolicybinding", "volmedic-agent"]);
+    stage.wait_hubs_rights(false);
     assert_transcript("doctor", "gaps.txt", &stage.told(&["doctor"], 1));
 }
 

@@ -30,7 +30,7 @@ impl Calls {
 
     pub(crate) async fn at(socket: &Path) -> Self {
         let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).unwrap();
-        let channel = endpoint.timeout(std::time::Duration::from_mins(1)).connect().await.unwrap();
+        let channel = endpoint.timeout(std::time::Duration::from_mins(5)).connect().await.unwrap();
         let large = 64 << 20;
         Self {
             controller: ControllerClient::new(channel.clone()).max_decoding_message_size(large),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tonic::Code;
 use volmedic_driver::record::NodeRecord;
@@ -14,10 +14,11 @@ use volmedic_proto::csi as wire;
 use volmedic_proto::csi::volume_content_source::{SnapshotSource, Type};
 
 use crate::calls::{Calls, Outcome, capability};
-use crate::ground::Ground;
+use crate::ground::{Ground, SOON};
 
 const MIB: i64 = 1 << 20;
 const ROUNDS: u32 = 60;
+const MOST_STEPS: u64 = 24;
 /// How much a volume may grow by in all, a step at a time.
 const GROWTH: i64 = 32 * MIB;
 const STEP: i64 = 8 * MIB;
@@ -37,6 +38,8 @@ const BLOCK: usize = 4;
 /// What was done, so that the test does not prove less than it seems to.
 #[derive(Debug, Default)]
 struct Tally {
+    /// Steps in which the driver was asked for something.
+    steps: Cell<u32>,
     published: Cell<u32>,
     grown: Cell<u32>,
     snapshots: Cell<u32>,
@@ -50,6 +53,11 @@ fn count(cell: &Cell<u32>) {
 struct Dice(u64);
 
 impl Dice {
+    /// How many steps a driver lives for, all slots together.
+    fn steps(&mut self) -> u32 {
+        u32::try_from(self.roll(MOST_STEPS)).unwrap()
+    }
+
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
@@ -142,7 +150,8 @@ impl Slot {
 async fn work(mut csi: Calls, slot: &Slot, known: &mut Known, mut dice: Dice, tally: &Tally) {
     loop {
         match step(&mut csi, slot, known, &mut dice, tally).await {
-            Ok(()) => {}
+            Ok(true) => count(&tally.steps),
+            Ok(false) => {}
             // The connection broke: the driver was killed.
             Err(status) if matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled) => {
                 return;
@@ -152,18 +161,19 @@ async fn work(mut csi: Calls, slot: &Slot, known: &mut Known, mut dice: Dice, ta
     }
 }
 
+/// Answers whether the driver was asked for anything.
 async fn step(
     csi: &mut Calls,
     slot: &Slot,
     known: &mut Known,
     dice: &mut Dice,
     tally: &Tally,
-) -> Outcome<()> {
+) -> Outcome<bool> {
     let Some(id) = known.id.clone() else {
         let id = slot.create(csi).await?;
         let snapshot = known.snapshot.take();
         *known = Known { id: Some(id), bytes: slot.bytes(), resting: true, snapshot, ..Known::default() };
-        return Ok(());
+        return Ok(true);
     };
     match dice.roll(12) {
         0..=3 => {
@@ -211,7 +221,7 @@ async fn step(
                 let mark = known.marked.then_some(id);
                 known.snapshot = Some(Snapshot { id: made.snapshot_id, deleting: false, mark });
             }
-            None => {}
+            None => return Ok(false),
         },
         11 => {
             known.published = false;
@@ -220,9 +230,9 @@ async fn step(
             csi.delete(&id).await?;
             *known = Known { snapshot: known.snapshot.take(), ..Known::default() };
         }
-        _ => {}
+        _ => return Ok(false),
     }
-    Ok(())
+    Ok(true)
 }
 
 /// What must hold whenever a driver has just started.
@@ -312,8 +322,8 @@ async fn killed_at_any_moment() {
         ground.start(&[]);
         let mut csi = Calls::to(&ground).await;
         check(&ground, &mut csi, &slots, &mut known).await;
-        // Long enough for a few steps; where in them it hits is left to chance.
-        let lifetime = Duration::from_micros(dice.roll(300_000));
+        // A few steps, however long they take on this machine; where in the next ones it hits is left to chance.
+        let (enough, moment) = (tally.steps.get() + dice.steps(), Duration::from_micros(dice.roll(20_000)));
         let mut killed = false;
         {
             let mut workers = Vec::new();
@@ -326,7 +336,12 @@ async fn killed_at_any_moment() {
                 });
             }
             let kill = async {
-                tokio::time::sleep(lifetime).await;
+                let deadline = Instant::now() + SOON;
+                while tally.steps.get() < enough {
+                    assert!(Instant::now() < deadline, "{tally:?} in round {round}\n{}", ground.log());
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                tokio::time::sleep(moment).await;
                 ground.kill();
                 killed = true;
             };

@@ -1,14 +1,18 @@
-//! Malformed requests get the code that CSI names and a sentence, and change nothing.
+//! A driver that cannot start says why. Malformed requests get the code that CSI names and a sentence, and change nothing.
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use tonic::Code;
 use volmedic_proto::csi as wire;
 use volmedic_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume};
 
 use crate::calls::{Calls, GIB, assert_code, capability};
-use crate::ground::Ground;
+use crate::ground::{Ground, SOON};
 
 fn order() -> wire::CreateVolumeRequest {
     wire::CreateVolumeRequest {
@@ -17,6 +21,52 @@ fn order() -> wire::CreateVolumeRequest {
         volume_capabilities: vec![capability(false)],
         ..Default::default()
     }
+}
+
+/// Refused before anything is created: one sentence that says what to do.
+#[test]
+fn a_driver_that_cannot_start_says_why_and_creates_nothing() {
+    let mut ground = Ground::new();
+    let refused = |command: &mut Command, expected: &str| {
+        let output = command.stderr(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.contains(expected), "{said}");
+        assert!(!ground.state().root().exists(), "{said}");
+    };
+    let missing = ground.path().join("none/csi.sock");
+    refused(&mut ground.command(&missing), "none is not a directory; create it or choose another path");
+    let file = ground.path().join("file");
+    fs::write(&file, "").unwrap();
+    refused(&mut ground.command(&file), "file exists and is not a socket; choose another path");
+    let taken = ground.path().join("taken.sock");
+    let _listener = UnixListener::bind(&taken).unwrap();
+    refused(&mut ground.command(&taken), "taken.sock; stop it or choose another path");
+
+    // As somebody who may not mount.
+    let socket = ground.socket();
+    let driver = ground.command(&socket);
+    let powerless = |services: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-all", "--inh-caps", "-all"]).arg(driver.get_program());
+        command.args(driver.get_args()).args(["--services", services]);
+        command
+    };
+    refused(&mut powerless("controller,node"), "needs root; run it as root, or without the node service");
+    // The controller needs no rights.
+    let mut child = powerless("controller").stderr(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + SOON;
+    while UnixStream::connect(&socket).is_err() {
+        assert!(
+            child.try_wait().unwrap().is_none() && Instant::now() < deadline,
+            "the controller does not start"
+        );
+        sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    ground.start(&[]);
+    ground.assert_clean();
 }
 
 #[tokio::test]

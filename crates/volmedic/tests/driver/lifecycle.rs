@@ -9,7 +9,7 @@ use volmedic_proto::csi as wire;
 use volmedic_proto::csi::volume_content_source::{SnapshotSource, Type};
 
 use crate::calls::{Calls, GIB, assert_code};
-use crate::ground::Ground;
+use crate::ground::{Ground, SOON};
 
 /// Everything a pod's volume goes through, every call twice where CSI says that it may be repeated.
 async fn live(parameters: &[(&str, &str)], fs_type: &str) {
@@ -99,7 +99,7 @@ fn may_grow_ext4() -> bool {
 
 /// The mounter learns of its new size within a moment; file systems have it at once.
 async fn wait_for_larger(csi: &mut Calls, id: &str, path: &str, before: &wire::NodeGetVolumeStatsResponse) {
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    let deadline = std::time::Instant::now() + SOON;
     loop {
         let now = csi.stats(id, path).await.unwrap();
         assert_eq!(now.usage.len(), before.usage.len());

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::calls::Calls;
-use crate::ground::Ground;
+use crate::ground::{Ground, SOON};
 
 async fn mounted(bytes: i64) -> (Ground, Calls, String, PathBuf) {
     let mut ground = Ground::new();
@@ -137,7 +137,7 @@ async fn a_volume_told_to_fail_fails_until_told_otherwise() {
     fs::write(root.join("file"), "x").unwrap();
     let fails = || fs::read_dir(&root).is_err_and(|error| error.raw_os_error() == Some(5));
     let wait_until = |wanted: bool| {
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + SOON;
         while fails() != wanted {
             assert!(Instant::now() < deadline, "failing never became {wanted}");
             std::thread::sleep(Duration::from_millis(10));

@@ -28,7 +28,7 @@ fn open_for() -> Duration {
 }
 
 pub(crate) async fn nothing_is_told() {
-    let stage = Stage::new(Manner { dialect: "both", checks_file_systems: false }).await.watched(true).await;
+    let stage = Stage::new(Manner::new("both")).await.watched(true).await;
     let load = Load::default();
     let mut made = Vec::new();
     let plain = Usage::default();

@@ -16,7 +16,7 @@ use crate::told::Tale;
 /// So many rows at once; more would only wait for the machine.
 const AT_ONCE: usize = 10;
 /// How often a row is begun again if somebody else takes its device.
-const TURNS: u32 = 5;
+const TURNS: u32 = 10;
 /// How the driver says that.
 const TAKEN: &str = "belongs to somebody else by now";
 
@@ -33,7 +33,7 @@ pub(crate) async fn damage(eyes: Eyes) {
 
 async fn run(eyes: Eyes, rows: Vec<Row>) {
     let checks_file_systems = rows.iter().all(|row| row.only_a_check_finds_it());
-    let manner = Manner { dialect: eyes.dialect(), checks_file_systems };
+    let manner = Manner { checks_file_systems, ..Manner::new(eyes.dialect()) };
     let stage = Arc::new(Stage::new(manner).await.watched(eyes != Eyes::Host).await);
     let turns = Arc::new(Semaphore::new(AT_ONCE));
     let mut running = JoinSet::new();
@@ -69,15 +69,19 @@ async fn one(stage: &Stage, row: Row, eyes: Eyes) -> Result<Seen, String> {
         let uid = stage.pod(&name, &volume, Usage::default()).await;
         let seen = harm_and_mend(stage, row, eyes, &volume, &uid).await;
         turn += 1;
-        match &seen {
-            Ok(_) => stage.take_down(&name, &uid, &volume).await?,
-            // The detached device became that of somebody else on this machine, and the pod's is another one now.
-            Err(why) if why.contains(TAKEN) && turn < TURNS => {
+        let is_taken = match &seen {
+            Ok(_) => {
                 stage.take_down(&name, &uid, &volume).await?;
-                continue;
+                false
             }
+            Err(why) if why.contains(TAKEN) => true,
             // It may be there still, and would keep the rest from being taken away.
-            Err(_) => drop(stage.mend(row.fault, Some(&volume)).await),
+            Err(_) => stage.mend(row.fault, Some(&volume)).await.is_err_and(|why| why.contains(TAKEN)),
+        };
+        // The detached device became that of somebody else on this machine, and the pod's is another one now.
+        if is_taken && turn < TURNS {
+            stage.take_down(&name, &uid, &volume).await?;
+            continue;
         }
         return seen;
     }

@@ -71,6 +71,11 @@ fn to_be_written() -> Option<OsString> {
     std::env::var_os("VOLMEDIC_GALLERY_PAGE")
 }
 
+/// Whether the figures of this run are for the page.
+pub(crate) fn is_measured() -> bool {
+    to_be_written().is_some()
+}
+
 fn page() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/gallery.md")
 }
@@ -136,7 +141,7 @@ fn seconds(duration: Duration) -> String {
 
 /// Every row is on the page with what was told when it was written: what is expected now.
 pub(crate) fn check_completeness() {
-    if to_be_written().is_some() {
+    if is_measured() {
         return;
     }
     let text = std::fs::read_to_string(page()).unwrap();

@@ -115,7 +115,8 @@ impl Stage {
     /// Starts the agent, with or without the driver's socket, and waits until it watches.
     pub(crate) async fn watched(mut self, through_the_driver: bool) -> Self {
         let mut command = Command::new(program());
-        command.args(["agent", "--monitor-interval=2s", "--probe-timeout=3s", "--workers=64"]);
+        command.args(["agent", "--monitor-interval=2s", "--workers=64"]);
+        command.arg(format!("--probe-timeout={}s", self.manner.probe_timeout()));
         // What is measured is the agent and not its manners towards the API server.
         command.args(["--kube-api-qps=500", "--kube-api-burst=500"]);
         command.args(["--http-endpoint=127.0.0.1:0", "--volume-stats-metrics"]);

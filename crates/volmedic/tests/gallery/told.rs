@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio_stream::StreamExt;
 
 /// Generous, because the machine may be busy; everything waited for comes much sooner.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(4);
 const ANNOTATION: &str = "volmedic.dev/story";
 
 /// One event as it was then.

@@ -135,7 +135,7 @@ async fn after_its_driver_restarted_each_attached_volume_is_checked_once_and_nob
     let mut ward = clinic.ward_with(&[("data", "auto"), ("watched", "observe")]).await;
     ward.claim("detached", Some("auto")).await;
     // The answer must have come, too: a driver that ends in the middle of a check has not found the volume well.
-    let (handle, end) = (ward.stage.handle("data"), "says that it is well");
+    let (handle, end) = (ward.stage.handle("data"), "was checked: the node plugin says that it is healthy");
     let checked = || hub.log().lines().filter(|line| line.contains(&handle) && line.contains(end)).count();
     eventually("it is checked", async || checked() == 1).await;
     ward.restart_driver();
@@ -144,5 +144,7 @@ async fn after_its_driver_restarted_each_attached_volume_is_checked_once_and_nob
     assert_eq!(ward.asked("data"), 2, "once in each life of the driver");
     assert_eq!((ward.asked("watched"), ward.asked("detached")), (0, 0));
     assert_eq!(ward.reasons("data").await, [""; 0], "it is well");
+    let healing = hub.log().lines().filter(|line| line.contains(&handle) && line.contains("Healing")).count();
+    assert_eq!(healing, 0, "checking is not healing");
     ward.end().await;
 }

@@ -70,7 +70,7 @@ impl Clinic {
         clinic
     }
 
-    /// The one that tests share, with a hub that only observes unless a claim says otherwise.
+    /// The one that tests share, with a hub that only observes unless a claim says otherwise, and logs what it checks.
     pub(crate) async fn shared() -> (Self, &'static Process) {
         static CLINIC: tokio::sync::OnceCell<Clinic> = tokio::sync::OnceCell::const_new();
         static HUB: OnceLock<Process> = OnceLock::new();
@@ -79,7 +79,7 @@ impl Clinic {
         let hub = HUB.get_or_init(|| {
             let mut command = Command::new("setpriv");
             command.arg("--pdeathsig=KILL").arg(program());
-            let (clinic, arguments) = (clinic.clone(), [&QUICK[..], &[ALONE]].concat());
+            let (clinic, arguments) = (clinic.clone(), [&QUICK[..], &[ALONE, "--log-level=debug"]].concat());
             // Nothing that is static is ever dropped: it ends with the thread that started it, which ends with us.
             let (send, receive) = std::sync::mpsc::channel();
             std::thread::spawn(move || {

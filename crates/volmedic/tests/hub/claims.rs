@@ -38,7 +38,7 @@ async fn what_an_agent_sees_is_stored_and_its_recovery_too() {
         assert!(printed.contains(word), "{word} is not in\n{printed}");
     }
     println!("{printed}");
-    let wait = ["wait", "vh/data", "-n", &stage.namespace, "--for=condition=Healthy", "--timeout=60s"];
+    let wait = ["wait", "vh/data", "-n", &stage.namespace, "--for=condition=Healthy", "--timeout=180s"];
     let (unhealthy, _) = try_kubectl(&stage.plane, &[&wait[..5], &["--timeout=1s"]].concat());
     assert!(!unhealthy, "it is not healthy yet");
     stage.tell(&node, &stage.report(&[])).await;

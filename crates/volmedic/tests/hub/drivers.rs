@@ -143,7 +143,7 @@ async fn without_the_resources_the_controller_tells_all_it_can_and_says_what_is_
         driver.claim(&stage, claim).await;
     }
     let controller = driver.watching().await;
-    let missing = "VolumeHealths (deploy/crds) are not installed";
+    let missing = "VolumeHealths (deploy/chart/files/crds) are not installed";
     for claim in ["one", "two"] {
         driver.sim.harm(&stage.handle(claim), INACCESSIBLE, "VolumeNotFound", "it is gone");
     }

@@ -21,7 +21,7 @@ fn start_on(host: &str, kubeconfig: &Path) -> Process {
         .arg("hub")
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
         .args(["--leader-election-namespace", HOME, "--http-endpoint=127.0.0.1:0"])
-        .args(["--leader-election-lease-duration=4s", "--leader-election-renew-deadline=3s"])
+        .args(["--leader-election-lease-duration=20s", "--leader-election-renew-deadline=15s"])
         .arg("--leader-election-retry-period=500ms");
     Process::spawn(&mut command)
 }

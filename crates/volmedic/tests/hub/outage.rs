@@ -39,7 +39,7 @@ fn beating(agent: Client, node: &str) -> tokio::task::JoinHandle<()> {
             });
             let params = PatchParams::apply("test").force();
             let beat = async { leases.patch(&name, &params, &Patch::Apply(lease)).await };
-            let _ = tokio::time::timeout(Duration::from_secs(1), beat).await;
+            let _ = tokio::time::timeout(Duration::from_secs(4), beat).await;
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     })

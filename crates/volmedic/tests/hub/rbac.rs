@@ -78,8 +78,8 @@ const NEEDED: &[(&str, &str, Breaks)] = &[
 
 /// A lease that is lost within seconds.
 const ELECTION: [&str; 3] = [
-    "--leader-election-lease-duration=4s",
-    "--leader-election-renew-deadline=3s",
+    "--leader-election-lease-duration=20s",
+    "--leader-election-renew-deadline=15s",
     "--leader-election-retry-period=500ms",
 ];
 
@@ -203,7 +203,7 @@ async fn push(stage: &Stage, hub: &Process, says: &str) {
 
 fn post(address: &str, token: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(Duration::from_secs(45))).expect("a limit for reads");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a limit for reads");
     let head = format!(
         "POST /v1/reports HTTP/1.1\r\nHost: hub\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",

@@ -84,13 +84,13 @@ pub(crate) fn bare() -> Arc<ControlPlane> {
     Arc::new(ControlPlane::options().start().expect("there is a control plane to test against"))
 }
 
-/// Installs files of deploy/ and waits until the API server serves what they define.
+/// Installs files of the chart and waits until the API server serves what they define.
 pub(crate) fn install(plane: &ControlPlane, files: &[&str]) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart/files");
     for file in files {
-        let path = deploy.join(file);
+        let path = folder.join(file);
         kubectl(plane, &["apply", "-n", HOME, "-f", &path.display().to_string()]);
         if *file == CRDS {
             kubectl(
@@ -98,7 +98,7 @@ pub(crate) fn install(plane: &ControlPlane, files: &[&str]) {
                 &[
                     "wait",
                     "--for=condition=Established",
-                    "--timeout=60s",
+                    "--timeout=180s",
                     "crd/volumehealths.volmedic.dev",
                     "crd/nodevolumehealths.volmedic.dev",
                 ],
@@ -165,7 +165,7 @@ impl Stage {
         Self { plane, client, namespace }
     }
 
-    /// A control plane of its own with these files of deploy/ installed.
+    /// A control plane of its own with these files of the chart installed.
     pub(crate) async fn own(files: &[&str]) -> Self {
         let plane = bare();
         install(&plane, files);

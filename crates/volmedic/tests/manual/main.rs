@@ -29,10 +29,14 @@ fn through(program: &mut Command, input: &str) -> String {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
-    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("it reads");
+    // Beside reading, or both sides may wait for each other with full pipes. One that does not read to its end fails below.
+    let (mut stdin, input) = (child.stdin.take().expect("piped"), input.to_owned());
+    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
     let output = child.wait_with_output().expect("it ends");
+    let written = writer.join().expect("the writer ends");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && errors.trim().is_empty(), "{errors}");
+    written.expect("it reads");
     String::from_utf8(output.stdout).expect("text")
 }
 
@@ -135,13 +139,15 @@ fn a_page_that_is_not_there_and_a_directory_that_cannot_be_are_said() {
 
 #[test]
 fn a_closed_pipe_is_no_failure() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_volmedic"))
+    // Closed before it starts: one that is quick would write everything into the pipe first.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let child = Command::new(env!("CARGO_BIN_EXE_volmedic"))
         .args(["completions", "bash"])
-        .stdout(Stdio::piped())
+        .stdout(writer)
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
-    drop(child.stdout.take());
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// For anything that should be quick; a busy machine may take its time.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Events kept at most.
 const EVENTS: usize = 100_000;
@@ -119,17 +119,22 @@ impl Chrome {
         }
     }
 
-    /// What an expression comes to on the page; nothing if the page made way for another meanwhile.
+    /// The value of an expression on the page; null if another page is taking its place.
     pub(crate) fn eval(&mut self, expression: &str) -> Value {
+        self.try_eval(expression).unwrap_or_else(|error| panic!("{expression}: {error}"))
+    }
+
+    /// As [`Self::eval`]; an error if the expression throws.
+    fn try_eval(&mut self, expression: &str) -> Result<Value, Value> {
         let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let answer = match self.try_call("Runtime.evaluate", params) {
-            Err(error) if error["message"].as_str().is_some_and(|why| why.contains("navigated")) => {
-                return Value::Null;
-            }
-            answer => answer.unwrap_or_else(|error| panic!("{expression}: {error}")),
+            Err(error) if is_between_pages(&error) => return Ok(Value::Null),
+            answer => answer?,
         };
-        assert!(answer["exceptionDetails"].is_null(), "{expression}: {}", answer["exceptionDetails"]);
-        answer["result"]["value"].clone()
+        match &answer["exceptionDetails"] {
+            Value::Null => Ok(answer["result"]["value"].clone()),
+            thrown => Err(thrown.clone()),
+        }
     }
 
     pub(crate) fn text(&mut self, expression: &str) -> String {
@@ -137,23 +142,38 @@ impl Chrome {
         value.as_str().map_or_else(|| panic!("{expression} is no text but {value}"), str::to_owned)
     }
 
-    /// Waits until an expression is true.
+    /// Waits until an expression is true. One that throws is not true yet: a page that is still being read lacks elements.
     pub(crate) fn wait(&mut self, expression: &str) {
         let deadline = Instant::now() + PATIENCE;
-        while self.eval(expression) != true {
+        loop {
+            let last = self.try_eval(expression);
+            if last == Ok(Value::Bool(true)) {
+                return;
+            }
             if Instant::now() >= deadline {
-                let shown = self.text("document.body.innerText");
-                panic!("this did not become true: {expression}\nproblems: {:?}\n{shown}", self.problems());
+                let shown = self
+                    .try_eval("location.href + ' ' + document.readyState + '\\n' + document.body?.innerText");
+                let problems = self.problems();
+                panic!(
+                    "this did not become true: {expression}\nlast: {last:?}\nproblems: {problems:?}\n{shown:?}"
+                );
             }
             sleep(Duration::from_millis(50));
         }
+    }
+
+    /// Waits until the text that an expression comes to has all of these parts.
+    pub(crate) fn wait_text(&mut self, expression: &str, parts: &[&str]) {
+        self.wait(&format!("{}.every((part) => ({expression}).includes(part))", json!(parts)));
     }
 
     /// Opens an address and waits until it is there and live.
     pub(crate) fn open(&mut self, url: &str) {
         self.eval("window.before = true");
         self.call("Page.navigate", json!({ "url": url }));
-        self.wait("!window.before && document.readyState === 'complete'");
+        // A page that somebody was on the way to when this was asked for is not the one that is wanted.
+        let there = format!("location.href === new URL({}).href", json!(url));
+        self.wait(&format!("!window.before && document.readyState === 'complete' && {there}"));
         self.wait("document.getElementById('state')?.textContent === 'live'");
     }
 
@@ -199,6 +219,20 @@ impl Chrome {
             _ => false,
         };
         self.events.iter().filter(loud).map(ToString::to_string).collect()
+    }
+
+    /// Waits until this was complained about so often; answers how often it was.
+    pub(crate) fn wait_problems(&mut self, text: &str, times: usize) -> usize {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let problems = self.problems();
+            let found = problems.iter().filter(|problem| problem.contains(text)).count();
+            if found >= times {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "{found} times {text:?}, not {times}: {problems:?}");
+            sleep(Duration::from_millis(50));
+        }
     }
 
     /// Every address that was asked for.
@@ -249,6 +283,12 @@ impl Drop for Chrome {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Whether a question came while one page was making way for another, and none was there to answer.
+fn is_between_pages(error: &Value) -> bool {
+    let gone = ["navigated", "execution context", "context with specified id"];
+    error["message"].as_str().is_some_and(|why| gone.iter().any(|gone| why.contains(gone)))
 }
 
 /// Base 64, as the browser sends pictures.

@@ -10,6 +10,7 @@ use volmedic_api::resource::VolumeHealth;
 use volmedic_testkit::objects;
 
 use crate::chrome::Chrome;
+use crate::hub::wait_renewing;
 use crate::hub_stage::{Stage, everything, start_hub};
 use crate::page_of;
 
@@ -143,9 +144,6 @@ async fn reports(stage: &Stage, placed: &[(&'static str, String, String)]) {
         };
         let volumes: Vec<Value> = ill.map(volume).collect();
         stage.tell(&on, &serde_json::from_value(json!({ "volumes": volumes })).expect("a report")).await;
-        for _ in 0..2 {
-            stage.beat(&on, 600).await;
-        }
     }
 }
 
@@ -184,7 +182,13 @@ async fn the_pictures_of_the_readme() {
     let mut chrome = Chrome::start();
     chrome.emulate(1280, 860, "light");
     chrome.open(&url);
-    chrome.wait("document.title.startsWith('1 data loss, 2 inaccessible, 2 degraded, 13 healthy')");
+    let shown = "document.title.startsWith('1 data loss, 2 inaccessible, 2 degraded, 13 healthy')";
+    let renew = async || {
+        for index in 0..NODES {
+            stage.beat(&node(index), 600).await;
+        }
+    };
+    wait_renewing(&mut chrome, shown, renew).await;
     chrome.eval("document.querySelectorAll('.fresh').forEach((row) => row.classList.remove('fresh'))");
     println!("{}", chrome.screenshot("readme-list").display());
     chrome.open(&format!("{url}volume?driver={BLOCK}&volume=payments.data-ledger-0"));

@@ -20,7 +20,8 @@ fn start_on(host: &str, kubeconfig: &Path) -> Process {
         .arg("hub")
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
         .args(["--leader-election-namespace", HOME, "--page=127.0.0.1:0"])
-        .args(["--leader-election-lease-duration=4s", "--leader-election-renew-deadline=3s"])
+        // Longer than any stall: the lease changes hands because it is given back, not because it ran out.
+        .args(["--leader-election-lease-duration=120s", "--leader-election-renew-deadline=100s"])
         .arg("--leader-election-retry-period=500ms");
     Process::spawn(&mut command)
 }

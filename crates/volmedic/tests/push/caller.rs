@@ -17,7 +17,7 @@ use crate::stage::{QUICK, Stage, everything, kubectl, start_hub, until};
 
 pub(crate) const AUDIENCE: &str = "volmedic-hub";
 /// Whatever is answered is answered by then.
-const LIMIT: Duration = Duration::from_secs(45);
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// A hub that takes reports on the claims `data` and `other`, and the token of an account that may report on them.
 pub(crate) struct Desk {

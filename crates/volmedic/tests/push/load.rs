@@ -78,14 +78,19 @@ async fn under_load_nothing_is_lost_and_who_hurries_is_slowed_down() {
 
     // Faster than allowed: told so, by a document that says when to come again, and the others do not feel it.
     let hasty = report(stage, &first.claims[0], 600, &json!([]));
-    let deadline = Instant::now() + Duration::from_mins(1);
-    let slowed = loop {
+    // From several places at once: on a busy machine one alone may not be fast enough.
+    let deadline = Instant::now() + Duration::from_mins(3);
+    let hurry = || loop {
         let answer = send(desk.to, &first.token, &hasty);
         if answer.status != 200 {
-            break answer;
+            return answer;
         }
         assert!(Instant::now() < deadline, "nobody minds");
     };
+    let slowed = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..SENDERS).map(|_| scope.spawn(hurry)).collect();
+        all.into_iter().map(|one| one.join().expect("it was slowed down")).next_back().expect("some")
+    });
     slowed.is_problem(429, "this account reports too fast; try again in 1 s");
     assert_eq!(slowed.header("retry-after"), Some("1"));
     assert_eq!(send(desk.to, &desk.good, &report(stage, "data", 600, &json!([]))).status, 200);

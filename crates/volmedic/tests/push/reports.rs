@@ -3,12 +3,11 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::json;
 
 use crate::caller::{AUDIENCE, Desk, address, allow, failing, post, report, token};
-use crate::process::program;
+use crate::process::{PATIENCE, program};
 use crate::stage::{QUICK, Stage, everything, start_hub};
 
 #[tokio::test]
@@ -38,7 +37,7 @@ async fn reports_are_stored_survive_a_restart_and_expire() {
     let to = address(&hub).await;
     let volume = json!({
         "volume": {"driver": crate::stage::DRIVER, "volumeHandle": stage.handle("other")}, "source": "array",
-        "ttlSeconds": 10, "conditions": [{"status": "DataLoss", "reason": "LegsLost"}],
+        "ttlSeconds": 30, "conditions": [{"status": "DataLoss", "reason": "LegsLost"}],
     });
     crate::stage::until("a volume stands for its claims", || async {
         Ok::<_, String>(post(to, &good, &volume).0 == 200)
@@ -78,8 +77,8 @@ async fn over_tls_and_never_in_the_clear_beyond_this_machine() {
     allow(&stage, "detector");
     let kubeconfig = stage.kubeconfig().await;
     let mut refused = start_hub(&kubeconfig, &[&QUICK[..], &["--push-endpoint=0.0.0.0:0"]].concat());
-    assert_eq!(refused.ended(Duration::from_secs(30)), Some(1));
-    assert!(refused.log().contains("will not take tokens over plain HTTP"), "{}", refused.log());
+    assert_eq!(refused.ended(PATIENCE), Some(1));
+    refused.wait_log("will not take tokens over plain HTTP").await;
 
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
     let folder = tempfile::tempdir().expect("a folder");

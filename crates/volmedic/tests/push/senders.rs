@@ -22,7 +22,7 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn open(to: SocketAddr, token: &str) -> Self {
         let stream = TcpStream::connect(to).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(45))).expect("a limit for reads");
+        stream.set_read_timeout(Some(Duration::from_mins(2))).expect("a limit for reads");
         stream.set_nodelay(true).expect("no delay");
         let head = format!(
             "POST /v1/reports HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer {token}\r\n\

@@ -7,39 +7,13 @@
 mod ground;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use ground::Ground;
-use volmedic_testkit::cache;
+use volmedic_testkit::sanity;
 
-/// Must be the version in `sanity/go.mod`.
-const VERSION: &str = "v5.6.0";
-const PACKAGE: &str = "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity";
-/// For a first build, which downloads modules; and for one run of the suite.
-const BUILD_SECONDS: &str = "900";
-const RUN_SECONDS: &str = "300";
-
-/// The suite's program, built once for each version and kept outside of the checkout.
-fn suite() -> PathBuf {
-    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sanity");
-    let pinned = fs::read_to_string(module.join("go.mod")).unwrap();
-    assert!(pinned.contains(&format!("csi-test/v5 {VERSION}")), "go.mod pins another version than {VERSION}");
-    let folder = cache::folder().unwrap().join("csi-sanity");
-    let program = folder.join(VERSION);
-    fs::create_dir_all(&folder).unwrap();
-    let lock = fs::File::create(folder.join("lock")).unwrap();
-    lock.lock().unwrap();
-    if !program.exists() {
-        let part = folder.join(format!("{VERSION}.part"));
-        let mut build = Command::new("timeout");
-        build.args([BUILD_SECONDS, "go", "build", "-o"]).arg(&part).arg(PACKAGE);
-        let built = build.current_dir(&module).env("CGO_ENABLED", "0").output().unwrap();
-        assert!(built.status.success(), "csi-sanity cannot be built; is Go installed?\n{}", text(&built));
-        fs::rename(&part, &program).unwrap();
-    }
-    program
-}
+/// For one run of the suite. It is for what hangs: a busy machine may take its time.
+const RUN_SECONDS: &str = "1200";
 
 fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
@@ -54,7 +28,7 @@ struct Run<'a> {
 }
 
 fn check(run: &Run<'_>) {
-    let suite = suite();
+    let suite = sanity::program().unwrap();
     let mut ground = Ground::new();
     ground.start(&["--dialect", run.dialect]);
     let parameters = ground.path().join("parameters.yaml");

@@ -1,7 +1,7 @@
 //! No cluster, the wrong one, or one that does not answer: each says what, and what next, in one screen.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Output;
 
@@ -52,8 +52,10 @@ fn the_wrong_context() {
 #[test]
 fn a_server_that_does_not_listen() {
     let room = tempfile::tempdir().unwrap();
-    // Bound once, so that nobody else has it, and closed again.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // The near end of a connection keeps its port from everybody else, and nobody listens on it.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let held = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let port = held.local_addr().unwrap().port();
     let path = config_for(room.path(), &format!("http://127.0.0.1:{port}"));
     check("refused", |role| with_config(&path, &[], role));
 }
@@ -63,7 +65,7 @@ fn a_server_that_does_not_answer() {
     let room = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let path = config_for(room.path(), &format!("http://{}", listener.local_addr().unwrap()));
-    check("silent", |role| with_config(&path, &["--request-timeout", "1s"], role));
+    check("silent", |role| with_config(&path, &["--request-timeout", "5s"], role));
 }
 
 #[test]

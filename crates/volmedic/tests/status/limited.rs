@@ -28,6 +28,9 @@ fn reader(stage: &Stage) {
             "--serviceaccount=default:reader",
         ]);
     });
+    for verb in ["list", "get"] {
+        stage.wait_allowed("reader", "shop", [verb, "persistentvolumeclaims"], true);
+    }
 }
 
 #[tokio::test]

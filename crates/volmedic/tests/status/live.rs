@@ -9,9 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use volmedic_testkit::objects;
 
-use crate::stage::{DISK, LONG_AGO, Stage, build};
-
-const PATIENCE: Duration = Duration::from_mins(1);
+use crate::stage::{DISK, LONG_AGO, PATIENCE, Stage, build};
 
 /// Killed when dropped.
 struct Watch {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
@@ -19,6 +20,9 @@ pub(crate) const FILES: &str = "files.example.net";
 pub(crate) const CLOUD: &str = "cloud.example.net";
 /// Long ago, so that ages are in days and grow no wider in a test's time.
 pub(crate) const LONG_AGO: &str = "2026-08-21T10:00:00Z";
+
+/// For anything that should be quick; a busy machine may take its time.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(crate) struct Stage {
     pub(crate) plane: ControlPlane,
@@ -50,6 +54,9 @@ pub(crate) fn build(installed: bool, furnish: impl FnOnce(&Stage) -> Work<'_> + 
                 let stage = Stage { plane, client };
                 if installed {
                     stage.install(&["crds", "admission-agent.yaml", "rbac-hub.yaml", "rbac-agent.yaml"]);
+                    stage.wait_hubs_rights(true);
+                    stage.wait_allowed("volmedic-agent", "default", ["list", "pods"], true);
+                    stage.wait_allowed("volmedic-agent", "default", ["get", "leases"], true);
                 }
                 furnish(&stage).await;
                 // It was made on a runtime that ends here.
@@ -214,15 +221,42 @@ async fn furnish_bare(stage: &Stage) {
 }
 
 impl Stage {
-    /// Applies files of deploy/.
+    /// Applies files of the chart.
     pub(crate) fn install(&self, files: &[&str]) {
-        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart/files");
         for file in files {
-            self.kubectl(&["apply", "-n", "default", "-f", &deploy.join(file).display().to_string()]);
+            self.kubectl(&["apply", "-n", "default", "-f", &folder.join(file).display().to_string()]);
             if *file == "crds" {
                 let names = ["crd/volumehealths.volmedic.dev", "crd/nodevolumehealths.volmedic.dev"];
-                self.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", names[0], names[1]]);
+                self.kubectl(&["wait", "--for=condition=Established", "--timeout=120s", names[0], names[1]]);
             }
+        }
+    }
+
+    /// Waits until the API server knows of both roles of the hub, or of neither.
+    pub(crate) fn wait_hubs_rights(&self, granted: bool) {
+        self.wait_allowed("volmedic-hub", "default", ["list", "nodes"], granted);
+        self.wait_allowed("volmedic-hub", "default", ["list", "leases"], granted);
+    }
+
+    /// Waits until the API server judges so: it learns of roles and bindings a moment after they are stored.
+    pub(crate) fn wait_allowed(&self, account: &str, namespace: &str, right: [&str; 2], allowed: bool) {
+        let who = format!("--as=system:serviceaccount:default:{account}");
+        let [verb, resource] = right;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // It fails where the answer is no.
+            let asked =
+                self.plane.kubectl().args(["auth", "can-i", verb, resource, "-n", namespace, &who]).output();
+            let output = asked.unwrap();
+            let said = text(&output.stdout);
+            // A reason may follow, such as a role that a binding names and that is gone.
+            if said.split_whitespace().next() == Some(if allowed { "yes" } else { "no" }) {
+                return;
+            }
+            let why = text(&output.stderr);
+            assert!(Instant::now() < deadline, "{account}, {verb} {resource} in {namespace}: {said}{why}");
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
@@ -316,11 +350,11 @@ impl Stage {
             object["kind"] = kind.into();
             serde_json::from_value(object).unwrap()
         };
-        let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
+        let deadline = Instant::now() + PATIENCE;
         let api = self.api(version, kind, "");
         while let Err(error) = api.create(&PostParams::default(), &object).await {
-            assert!(std::time::Instant::now() < deadline, "the report cannot be written: {error}");
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            assert!(Instant::now() < deadline, "the report cannot be written: {error}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
         self.install(&["admission-agent.yaml"]);
     }

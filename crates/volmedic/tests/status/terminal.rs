@@ -1,18 +1,25 @@
 //! On a terminal: colours unless they are not wanted, lines that fit, and a word to whoever waits.
 
+use std::io::Read;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 
-use crate::stage::whole;
+use crate::stage::{PATIENCE, whole};
 use crate::told::{config_for, serve, text};
 
-/// What a command prints on a terminal of 100 columns.
-fn on_a_terminal(environment: &[(&str, &str)], arguments: &str) -> String {
+/// A command on a terminal of 100 columns.
+fn terminal(environment: &[(&str, &str)], arguments: &str) -> Command {
     let line = format!("stty cols 100 rows 30; exec {} {arguments}", env!("CARGO_BIN_EXE_volmedic"));
     let mut command = Command::new("script");
-    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).stdin(Stdio::null());
+    command.args(["--quiet", "--flush", "--return", "--command", &line, "/dev/null"]).stdin(Stdio::null());
     command.env("TERM", "xterm").env_remove("NO_COLOR").envs(environment.iter().copied());
-    text(&command.output().unwrap().stdout)
+    command
+}
+
+/// What a command prints there.
+fn on_a_terminal(environment: &[(&str, &str)], arguments: &str) -> String {
+    text(&terminal(environment, arguments).output().unwrap().stdout)
 }
 
 #[test]
@@ -32,11 +39,18 @@ fn colours_and_width() {
     assert!(!on_a_terminal(&[("NO_COLOR", "1")], &doctor).contains("\x1b["));
 }
 
+/// The claims are not sent before the line about the wait was seen, however long that takes.
 #[test]
 fn whoever_waits_is_told_what_for() {
-    let server = serve(|path| {
+    const WAIT: &str = "reading the cluster …";
+    let (seen, is_seen) = channel();
+    let is_seen = Mutex::new(is_seen);
+    let server = serve(move |path| {
         if path.contains("persistentvolumeclaims") {
-            std::thread::sleep(Duration::from_secs(2));
+            let waited = is_seen.lock().unwrap().recv_timeout(PATIENCE);
+            if waited.is_err() {
+                return ("500 Internal Server Error", String::new());
+            }
         }
         match path.split('?').next().unwrap_or_default() {
             "/version" => (
@@ -47,8 +61,25 @@ fn whoever_waits_is_told_what_for() {
         }
     });
     let room = tempfile::tempdir().unwrap();
-    let status = format!("status --kubeconfig {}", config_for(room.path(), &server).display());
-    let told = on_a_terminal(&[], &status);
-    assert!(told.contains("reading the cluster …\r\x1b[K"), "{told:?}");
+    let kubeconfig = config_for(room.path(), &server);
+    let status = format!("status --request-timeout 5m --kubeconfig {}", kubeconfig.display());
+    let mut child = terminal(&[], &status).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let (mut told, mut piece, mut seen) = (Vec::new(), [0; 1024], Some(seen));
+    loop {
+        let read = out.read(&mut piece).unwrap();
+        if read == 0 {
+            break;
+        }
+        told.extend_from_slice(&piece[..read]);
+        if String::from_utf8_lossy(&told).contains(WAIT)
+            && let Some(seen) = seen.take()
+        {
+            seen.send(()).unwrap();
+        }
+    }
+    assert!(child.wait().unwrap().success());
+    let told = text(&told);
+    assert!(told.contains(&format!("{WAIT}\r\x1b[K")), "{told:?}");
     assert!(told.contains("there are no claims in all namespaces"), "{told}");
 }

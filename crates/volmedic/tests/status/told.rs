@@ -1,10 +1,11 @@
 //! The program, and what it said: made comparable, and compared with what is kept.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use serde_json::json;
 
@@ -102,21 +103,37 @@ pub(crate) fn config_for(room: &Path, server: &str) -> PathBuf {
     path
 }
 
-/// A small HTTP server that gives one answer to each path. It ends with the test program.
-pub(crate) fn serve(answer: impl Fn(&str) -> (&'static str, String) + Send + 'static) -> String {
+/// A small HTTP server that gives one answer to each path, each connection on a thread of its own. It ends with the test
+/// program.
+pub(crate) fn serve(answer: impl Fn(&str) -> (&'static str, String) + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
+    let answer = Arc::new(answer);
     std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            let mut request = [0; 8192];
-            let read = stream.read(&mut request).unwrap_or_default();
-            let request = String::from_utf8_lossy(&request[..read]).into_owned();
-            let path = request.split(' ').nth(1).unwrap_or_default();
-            let (status, body) = answer(path);
-            let head =
-                format!("HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n");
-            let _ = write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len());
+        for stream in listener.incoming().map_while(Result::ok) {
+            let answer = answer.clone();
+            std::thread::spawn(move || serve_one(&stream, &*answer));
         }
     });
     address
+}
+
+/// Reads a whole request before it answers: to close a connection with unread bytes resets it, and the answer is lost.
+fn serve_one(stream: &TcpStream, answer: &dyn Fn(&str) -> (&'static str, String)) {
+    let mut reader = BufReader::new(stream);
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        if reader.read_until(b'\n', &mut head).is_ok_and(|read| read > 0) {
+            continue;
+        }
+        return;
+    }
+    let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+    if reader.read_exact(&mut vec![0; length.unwrap_or_default()]).is_err() {
+        return;
+    }
+    let (status, body) = answer(head.split(' ').nth(1).unwrap_or_default());
+    let head = format!("HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n");
+    let _ = write!(&mut &*stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len());
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread::sleep;
+use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,7 +15,7 @@ use volmedic_testkit::sim::Sim;
 pub(crate) const DEGRADED: i32 = 1;
 pub(crate) const INACCESSIBLE: i32 = 2;
 /// For anything that should be quick; a busy machine may take its time.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(crate) struct Stage {
     pub(crate) sim: Sim,
@@ -72,7 +72,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Times become TIME, durations of calls TOOK, ages N; columns stay as far apart as they need.
+/// Times become TIME, durations of calls TOOK, ages AGE; columns stay as far apart as they need.
 fn redact_line(line: &str) -> String {
     if let Some(head) = line.strip_prefix("CALL ") {
         return format!("CALL {}\n", head.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -86,24 +86,27 @@ fn redact_line(line: &str) -> String {
         let unit = &word[number.len()..];
         matches!(unit, "ns" | "µs" | "ms" | "s") && number.contains('.')
     };
-    let words: Vec<&str> = line.split(' ').collect();
-    let is_age = |index: usize, word: &str| {
-        let unit = words.get(index + 1).is_some_and(|next| ["s", "s,", "min"].contains(next));
-        unit && !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    let words: Vec<String> = words
-        .iter()
-        .enumerate()
-        .map(|(index, word)| match *word {
-            word if is_age(index, word) => "N".to_owned(),
-            word if is_time(word) => {
-                let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-                word.replace(bare, "TIME")
+    let number = |word: &String| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    let source: Vec<&str> = line.split(' ').collect();
+    let mut words: Vec<String> = Vec::new();
+    for (index, word) in source.iter().enumerate() {
+        let unit = word.trim_end_matches(',');
+        if ["s", "min", "h"].contains(&unit) && words.last().is_some_and(number) {
+            let width = words.pop().map_or(0, |number| number.len() + 1 + unit.len());
+            words.push(word.replacen(unit, "AGE", 1));
+            // In a column, what follows stays where it was.
+            if source.get(index + 1) == Some(&"") {
+                words.extend(vec![String::new(); width - "AGE".len()]);
             }
-            word if took(word) => "TOOK".to_owned(),
-            word => word.to_owned(),
-        })
-        .collect();
+        } else if is_time(word) {
+            let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+            words.push(word.replace(bare, "TIME"));
+        } else if took(word) {
+            words.push("TOOK".to_owned());
+        } else {
+            words.push((*word).to_owned());
+        }
+    }
     // The width of a column may depend on what was redacted.
     let mut clean = String::new();
     for part in words.join(" ").split("TOOK") {
@@ -132,6 +135,7 @@ pub(crate) fn assert_transcript(name: &str, told: &str) {
 pub(crate) struct Watch {
     child: Child,
     said: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Watch {
@@ -140,14 +144,14 @@ impl Watch {
         let said = Arc::new(Mutex::new(String::new()));
         let out = BufReader::new(child.stdout.take().unwrap());
         let lines = said.clone();
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in out.lines().map_while(Result::ok) {
                 let mut said = lines.lock().unwrap();
                 said.push_str(&line);
                 said.push('\n');
             }
         });
-        Self { child, said }
+        Self { child, said, reader: Some(reader) }
     }
 
     pub(crate) fn said(&self) -> String {
@@ -174,7 +178,7 @@ impl Watch {
         self.child.wait().unwrap();
     }
 
-    /// Asks it to end, as Ctrl-C does, and waits for it.
+    /// Asks it to end, as Ctrl-C does, waits for it, and answers with all that it said.
     pub(crate) fn interrupt(mut self) -> (Option<i32>, String) {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
         let deadline = Instant::now() + PATIENCE;
@@ -182,9 +186,11 @@ impl Watch {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(Instant::now() < deadline, "it does not end");
+            assert!(Instant::now() < deadline, "it does not end:\n{}", self.said());
             sleep(Duration::from_millis(20));
         };
+        // What it wrote last may still be in the pipe.
+        self.reader.take().unwrap().join().unwrap();
         (status.code(), self.said())
     }
 }

@@ -8,15 +8,17 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
 use volmedic_api::resource::Heal;
 use volmedic_api::{Kind, ObjectRef};
+use volmedic_heal::attempts::{self, AttemptStore, Unchanged};
 use volmedic_heal::healer::{News, Record, Teller};
 use volmedic_heal::{Place, memory};
 use volmedic_hub::{ClaimKey, HealsError, Keeper};
-use volmedic_report::{Note, Notes};
+use volmedic_report::{Note, Notes, Verdict};
 
 /// Entries that wait to be written. What is lost beyond is in the log.
 const MOST_WAITING: usize = 4096;
 const TRIES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Tells, and hands on what is to be kept.
 pub(super) struct Voice {
@@ -55,9 +57,73 @@ fn which(record: &Record) -> String {
     }
 }
 
-fn claim_of(record: &Record) -> Option<ClaimKey> {
-    let claim = record.about.iter().find(|object| object.kind == Kind::PersistentVolumeClaim)?;
-    Some(ClaimKey::new(&claim.namespace, &claim.name))
+fn claim_of(record: &Record) -> Option<&ObjectRef> {
+    record.about.iter().find(|object| object.kind == Kind::PersistentVolumeClaim)
+}
+
+fn key_of(claim: &ObjectRef) -> ClaimKey {
+    ClaimKey::new(&claim.namespace, &claim.name)
+}
+
+/// The attempts on one volume: in the object of its claim, and reported on the claim.
+pub(super) struct Attempts {
+    pub(super) keeper: Arc<Keeper>,
+    pub(super) notes: Arc<Notes>,
+    pub(super) claim: ObjectRef,
+    pub(super) driver: Arc<str>,
+    pub(super) handle: Arc<str>,
+}
+
+impl Attempts {
+    /// Closes an attempt that an earlier process began and did not end, when it must be over. Tries until it is closed.
+    pub(super) async fn close(self, begun: Heal, until: Timestamp) {
+        let wait = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
+        tokio::time::sleep(wait).await;
+        let mut pause = FIRST_PAUSE;
+        while let Err(why) = attempts::close(&self, &begun).await {
+            if pause == FIRST_PAUSE {
+                let claim = &self.claim;
+                tracing::warn!("{claim}: an attempt that was lost cannot be closed yet, retrying: {why}");
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+impl AttemptStore for Attempts {
+    async fn read(&self) -> Result<Option<Vec<Heal>>, String> {
+        self.keeper.heals(&key_of(&self.claim)).await
+    }
+
+    async fn change(
+        &self,
+        change: impl Fn(&[Heal]) -> Result<Vec<Heal>, String> + Send + Sync,
+    ) -> Result<(), Unchanged> {
+        self.keeper.change_heals(&key_of(&self.claim), change).await.map_err(|error| match error {
+            HealsError::Declined(why) => Unchanged::Declined(why),
+            HealsError::NoObject => Unchanged::Failed("the claim has no VolumeHealth any more".to_owned()),
+            HealsError::Later(why) => Unchanged::Failed(why),
+        })
+    }
+
+    async fn report_lost(&self, lost: &Heal) -> Result<(), String> {
+        let node = lost.node.as_deref().unwrap_or_default();
+        let place = Place::new(self.driver.clone(), self.handle.clone(), node);
+        let message = format!("Healing of {place} failed: {}", lost.message);
+        let note = Note {
+            which: try_name(&place, lost.attempt, lost.time.0),
+            object: self.claim.clone(),
+            reason: "HealingFailed",
+            warning: true,
+            message: message.clone(),
+            at: Timestamp::now(),
+        };
+        if self.notes.deliver(note).await? != Verdict::Already {
+            tracing::warn!(target: "volmedic::heal", kind = "HealingFailed", "{message}");
+        }
+        Ok(())
+    }
 }
 
 impl Teller for Voice {
@@ -76,8 +142,8 @@ impl Teller for Voice {
         }
         // Beginnings are written before anything is done.
         if !matches!(record.news, News::Started { .. })
-            && let (Some(key), Some(entry)) = (claim_of(record), record.entry())
-            && self.entries.try_send((key, entry)).is_err()
+            && let (Some(claim), Some(entry)) = (claim_of(record), record.entry())
+            && self.entries.try_send((key_of(claim), entry)).is_err()
         {
             tracing::warn!("too much waits to be written down; a heal is in the log only");
         }
@@ -85,19 +151,23 @@ impl Teller for Voice {
 
     async fn begin(&self, record: &Record) -> Result<(), String> {
         // What is merely checked leaves no trace.
-        let (Some(key), Some(entry)) = (claim_of(record), record.entry()) else { return Ok(()) };
-        let (now, deadline) = (record.at, self.deadline);
-        let begun = self.keeper.change_heals(&key, |before| memory::begun(before, &entry, now, deadline));
-        match begun.await {
-            Ok(()) => Ok(()),
-            // A person may ask for a volume with which nothing is known to be wrong.
-            Err(HealsError::NoObject) if record.complaint.is_none() => Ok(()),
-            Err(HealsError::NoObject) => {
-                Err("there is no VolumeHealth of the claim yet to write its beginning into".to_owned())
-            }
-            Err(HealsError::Declined(why)) => Err(why),
-            Err(HealsError::Later(why)) => Err(format!("its beginning could not be written down: {why}")),
+        let (Some(claim), Some(place), Some(entry)) = (claim_of(record), &record.place, record.entry())
+        else {
+            return Ok(());
+        };
+        let attempts = Attempts {
+            keeper: self.keeper.clone(),
+            notes: self.notes.clone(),
+            claim: claim.clone(),
+            driver: place.driver.clone(),
+            handle: place.handle.clone(),
+        };
+        let written = attempts::begin(&attempts, &entry, record.at, self.deadline).await?;
+        // A person may ask for a volume with which nothing is known to be wrong.
+        if written || record.complaint.is_none() {
+            return Ok(());
         }
+        Err("there is no VolumeHealth of the claim yet to write its beginning into".to_owned())
     }
 }
 
@@ -132,37 +202,4 @@ async fn write(
         }
     }
     false
-}
-
-/// A try that an earlier process began and did not end: when it must be over, that is said.
-pub(super) async fn close(
-    keeper: Arc<Keeper>,
-    notes: Arc<Notes>,
-    claim: ObjectRef,
-    place: Place,
-    begun: Heal,
-    until: Timestamp,
-) {
-    let wait = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
-    tokio::time::sleep(wait).await;
-    let key = ClaimKey::new(&claim.namespace, &claim.name);
-    let lost = memory::lost(&begun);
-    let closed = write(&keeper, &key, |before| {
-        if !before.contains(&begun) {
-            return Err("it has ended".to_owned());
-        }
-        Ok(before.iter().map(|heal| if *heal == begun { lost.clone() } else { heal.clone() }).collect())
-    });
-    if closed.await {
-        let message = format!("Healing of {place} failed: {}", lost.message);
-        tracing::warn!(target: "volmedic::heal", kind = "HealingFailed", "{message}");
-        notes.tell(Note {
-            which: try_name(&place, begun.attempt, begun.time.0),
-            object: claim,
-            reason: "HealingFailed",
-            warning: true,
-            message,
-            at: Timestamp::now(),
-        });
-    }
 }

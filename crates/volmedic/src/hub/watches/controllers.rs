@@ -61,7 +61,7 @@ async fn ask(client: &Client, lease: &LeaseName) -> Result<Option<Lease>, String
         Ok(Ok(found)) => Ok(Some(found)),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
-            Err(format!("{}; apply deploy/rbac-hub.yaml", status.message))
+            Err(format!("{}; apply deploy/chart/files/rbac-hub.yaml", status.message))
         }
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {} s", CALL_LIMIT.as_secs())),

@@ -53,3 +53,27 @@ pub(super) fn from_host(stage: &Stage, pod: &str) -> Vec<(&'static str, &'static
     let of_pod = told.iter().filter(|one| one.by_host && one.pod == pod);
     of_pod.map(|one| (known(&REASONS, &one.reason), known(&CONDITIONS, &one.condition), one.count)).collect()
 }
+
+/// Waits until everything that was told is told to be over, by everybody who told it, but this; and this to be told by both
+/// the host's own checks and the driver's. Then nothing more is on its way.
+pub(super) fn settled(stage: &Stage, standing: Option<(&str, &str)>) {
+    stage.wait(&format!("all is over but {standing:?}"), || {
+        let all = told(stage);
+        let is_over = |one: &Told| {
+            let closes = |other: &&Told| {
+                other.reason != ABNORMAL
+                    && (&other.pod, &other.condition, other.by_host)
+                        == (&one.pod, &one.condition, one.by_host)
+            };
+            all.iter().any(|other| closes(&other))
+        };
+        let stands = |one: &Told| standing == Some((&one.pod, &one.condition));
+        let abnormal = || all.iter().filter(|one| one.reason == ABNORMAL);
+        let open = abnormal().filter(|one| !stands(one) && !is_over(one)).count();
+        let by_all = standing.is_none()
+            || [true, false]
+                .iter()
+                .all(|by_host| abnormal().any(|one| stands(one) && one.by_host == *by_host));
+        if open == 0 && by_all { Ok(()) } else { Err(format!("{all:#?}")) }
+    });
+}

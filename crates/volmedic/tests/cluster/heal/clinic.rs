@@ -46,10 +46,10 @@ impl Clinic {
     }
 
     fn install(&self) {
-        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+        let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart/files");
         self.stage.create(&json!([crate::kind::definition()]));
         for part in ["crds", "rbac-agent.yaml", "admission-agent.yaml", "rbac-hub.yaml", "rbac-healer.yaml"] {
-            self.stage.kubectl(&["apply", "-n", HOME, "-f", deploy.join(part).to_str().unwrap()]);
+            self.stage.kubectl(&["apply", "-n", HOME, "-f", files.join(part).to_str().unwrap()]);
         }
         // The relay works under the agent's account.
         let bindings: Vec<Value> = ["ClusterRole", "Role"]
