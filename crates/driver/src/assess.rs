@@ -40,7 +40,7 @@ impl Assessor {
             let facts = match self.facts(volume) {
                 Ok(facts) => facts,
                 Err(error) => {
-                    reports.push(Some(Report { blind: Some(error.to_string()), ..Report::default() }));
+                    reports.push(Some(blind(error.to_string())));
                     continue;
                 }
             };
@@ -50,7 +50,10 @@ impl Assessor {
                     mounted.push((at, Mounted { volume, facts, version }));
                     reports.push(None);
                 }
-                Some(facts) => reports.push(Some(self.checks.look(&facts, &table, as_of, Depth::Shallow))),
+                Some(facts) => {
+                    let reread = || self.reread(volume);
+                    reports.push(Some(self.checks.look(&facts, &table, as_of, Depth::Shallow, reread)));
+                }
                 None => reports.push(None),
             }
         }
@@ -86,7 +89,8 @@ impl Assessor {
     /// Trouble counts only if the volume is where it was when the look began. The kubelet may have unstaged it meanwhile, and
     /// then it is not where we looked because it should not be.
     fn look_settled(&self, mounted: &Mounted<'_>, table: &Table, as_of: Instant) -> Option<Report> {
-        let mut report = self.checks.look(&mounted.facts, table, as_of, Depth::Deep);
+        let reread = || self.reread(mounted.volume);
+        let mut report = self.checks.look(&mounted.facts, table, as_of, Depth::Deep, reread);
         let mut seen = mounted.version;
         for _ in 1..LOOKS {
             let (as_of, version) = (Instant::now(), self.store.nodes.version(&mounted.volume.id));
@@ -94,18 +98,28 @@ impl Assessor {
                 return Some(report);
             }
             seen = version;
-            let again = self.facts(mounted.volume).and_then(|facts| Ok((facts, crate::mount::table()?)));
-            report = match again {
-                Ok((Some(facts), table)) => self.checks.look(&facts, &table, as_of, Depth::Deep),
-                Ok((None, _)) => return None,
-                Err(error) => return Some(Report { blind: Some(error.to_string()), ..Report::default() }),
+            report = match self.facts_and_table(mounted.volume) {
+                Ok(Some((facts, table))) => self.checks.look(&facts, &table, as_of, Depth::Deep, reread),
+                Ok(None) => return None,
+                Err(error) => return Some(blind(error.to_string())),
             };
         }
         if report.findings.is_empty() || self.store.nodes.version(&mounted.volume.id) == seen {
             return Some(report);
         }
         let why = format!("{} is being staged or unstaged, again and again; ask again", mounted.volume.id);
-        Some(Report { blind: Some(why), ..Report::default() })
+        Some(blind(why))
+    }
+
+    fn facts_and_table(&self, volume: &VolumeRecord) -> Result<Option<(VolumeFacts, Table)>> {
+        let facts = self.facts(volume)?;
+        facts.map(|facts| Ok((facts, table()?))).transpose()
+    }
+
+    /// As the checks want it, after an older look had to be waited for.
+    fn reread(&self, volume: &VolumeRecord) -> Result<(VolumeFacts, Table), String> {
+        let again = self.facts_and_table(volume).map_err(|error| error.to_string())?;
+        again.ok_or_else(|| format!("{} vanished while it was looked at; ask again", volume.id))
     }
 
     /// `None` when nothing of the volume is left on disk.
@@ -153,6 +167,11 @@ impl Assessor {
                 .collect(),
         }))
     }
+}
+
+/// What is reported of a volume that could not be seen.
+fn blind(why: String) -> Report {
+    Report { blind: Some(why), ..Report::default() }
 }
 
 /// A volume that is at a place, with the version of the record that says so.

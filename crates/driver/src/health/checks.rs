@@ -78,14 +78,30 @@ impl Checks {
     /// newer.
     ///
     /// `table` is read by the caller, once for a whole pass; `as_of` is a time before that and before `facts` was made.
-    pub fn look(&self, facts: &VolumeFacts, table: &Table, as_of: Instant, depth: Depth) -> Report {
+    /// `reread` makes both again, for when an older look had to be waited for; its error is why it cannot.
+    pub fn look(
+        &self,
+        facts: &VolumeFacts,
+        table: &Table,
+        as_of: Instant,
+        depth: Depth,
+        reread: impl FnOnce() -> Result<(VolumeFacts, Table), String>,
+    ) -> Report {
         match depth {
             Depth::Shallow => self.examine(facts, table, depth),
             Depth::Deep => {
-                // The first may wait for a helper's place and then for its answer.
-                let patience = self.settings.deadline * 2 + Duration::from_secs(1);
-                let shared =
-                    self.flights.share(&facts.id, as_of, patience, || self.examine(facts, table, depth));
+                // A look may wait for a helper's place and then for its answer, and so may an older one before it.
+                let patience = self.settings.deadline * 4 + Duration::from_secs(1);
+                let look = |waited: bool| {
+                    if !waited {
+                        return self.examine(facts, table, depth);
+                    }
+                    match reread() {
+                        Ok((facts, table)) => self.examine(&facts, &table, depth),
+                        Err(why) => Report { blind: Some(why), ..Report::default() },
+                    }
+                };
+                let shared = self.flights.share(&facts.id, as_of, patience, look);
                 shared.unwrap_or_else(|| Report {
                     blind: Some(format!("another look at {} did not end in time; ask again", facts.id)),
                     ..Report::default()

@@ -33,21 +33,25 @@ impl<T: Clone> Flights<T> {
 
     /// Does `act`, which looks at things as they were at `as_of` or later, unless such a look is under way for the same
     /// key; then waits for that result. An older look is waited for and not shared: a caller that asks after a volume was
-    /// healed must not get what was seen before. `None` when it is not over within `patience`, or was lost.
+    /// healed must not get what was seen before. `act` is told whether there was such a wait; then it must look at things as
+    /// they are now, so that all who waited share one look and none has to wait for every other. `None` when it is not over
+    /// within `patience`, or was lost.
     pub(super) fn share(
         &self,
         key: &str,
         as_of: Instant,
         patience: Duration,
-        act: impl FnOnce() -> T,
+        act: impl FnOnce(bool) -> T,
     ) -> Option<T> {
         let end = Instant::now() + patience;
+        let mut waited = false;
         let flight = loop {
             let flight = {
                 let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
                 match open.get(key) {
                     Some(flight) => flight.clone(),
                     None => {
+                        let as_of = if waited { Instant::now() } else { as_of };
                         let landed = Mutex::new(Landing::InTheAir);
                         let flight = Arc::new(Flight { as_of, landed, told: Condvar::new() });
                         open.insert(key.to_owned(), flight.clone());
@@ -59,9 +63,10 @@ impl<T: Clone> Flights<T> {
             if flight.as_of >= as_of {
                 return over;
             }
+            waited = true;
         };
         let mut pilot = Pilot { flights: self, key, flight: &flight, result: Landing::Lost };
-        let result = act();
+        let result = act(waited);
         pilot.result = Landing::Landed(result.clone());
         Some(result)
     }
@@ -121,7 +126,7 @@ mod tests {
         let acts = AtomicU32::new(0);
         std::thread::scope(|scope| {
             let first = scope.spawn(|| {
-                flights.share("v", now, LONG, || {
+                flights.share("v", now, LONG, |_| {
                     entered.wait();
                     release.wait();
                     acts.fetch_add(1, Ordering::SeqCst) + 1
@@ -129,14 +134,14 @@ mod tests {
             });
             entered.wait();
             let sharers: Vec<_> = (0..4)
-                .map(|_| scope.spawn(|| flights.share("v", now, LONG, || unreachable!("shared"))))
+                .map(|_| scope.spawn(|| flights.share("v", now, LONG, |_| unreachable!("shared"))))
                 .collect();
             assert_eq!(
-                flights.share("v", now, Duration::from_millis(1), || unreachable!("shared")),
+                flights.share("v", now, Duration::from_millis(1), |_| unreachable!("shared")),
                 None,
                 "no more patience"
             );
-            assert_eq!(flights.share("other", now, LONG, || 77), Some(77), "another volume is not held up");
+            assert_eq!(flights.share("other", now, LONG, |_| 77), Some(77), "another volume is not held up");
             // The sharers hold the flight besides the map, its pilot and nobody else.
             while Arc::strong_count(&flights.open.lock().unwrap()["v"]) < 2 + sharers.len() {
                 std::thread::yield_now();
@@ -147,7 +152,7 @@ mod tests {
                 assert_eq!(sharer.join().unwrap(), Some(1));
             }
         });
-        assert_eq!(flights.share("v", now, LONG, || 2), Some(2));
+        assert_eq!(flights.share("v", now, LONG, |_| 2), Some(2));
     }
 
     #[test]
@@ -157,16 +162,16 @@ mod tests {
         let [entered, release] = [Barrier::new(2), Barrier::new(2)];
         std::thread::scope(|scope| {
             let old = scope.spawn(|| {
-                flights.share("v", before, LONG, || {
+                flights.share("v", before, LONG, |_| {
                     entered.wait();
                     release.wait();
                     "dead"
                 })
             });
             entered.wait();
-            let new = scope.spawn(|| flights.share("v", after, LONG, || "healed"));
+            let new = scope.spawn(|| flights.share("v", after, LONG, |_| "healed"));
             let patience = Duration::from_millis(1);
-            assert_eq!(flights.share("v", after, patience, || "two at a time"), None, "no more patience");
+            assert_eq!(flights.share("v", after, patience, |_| "two at a time"), None, "no more patience");
             while Arc::strong_count(&flights.open.lock().unwrap()["v"]) < 3 {
                 std::thread::yield_now();
             }
@@ -176,19 +181,61 @@ mod tests {
     }
 
     #[test]
+    fn all_who_wait_for_an_old_look_share_the_next_one() {
+        let (flights, before) = (Flights::new(), Instant::now());
+        let [entered, release] = [Barrier::new(2), Barrier::new(2)];
+        let acts = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            let old = scope.spawn(|| {
+                flights.share("v", before, LONG, |waited| {
+                    assert!(!waited);
+                    entered.wait();
+                    release.wait();
+                    0
+                })
+            });
+            entered.wait();
+            // Each asks later than the one before it.
+            let new: Vec<_> = (1..=4)
+                .map(|n| {
+                    let (flights, acts) = (&flights, &acts);
+                    scope.spawn(move || {
+                        flights.share("v", before + Duration::from_nanos(n), LONG, |waited| {
+                            assert!(waited, "what it knows is old by now");
+                            // Until the others have seen that this one is under way.
+                            while Arc::strong_count(&flights.open.lock().unwrap()["v"]) < 2 + 3 {
+                                std::thread::yield_now();
+                            }
+                            acts.fetch_add(1, Ordering::SeqCst) + 1
+                        })
+                    })
+                })
+                .collect();
+            while Arc::strong_count(&flights.open.lock().unwrap()["v"]) < 2 + new.len() {
+                std::thread::yield_now();
+            }
+            release.wait();
+            assert_eq!(old.join().unwrap(), Some(0));
+            for new in new {
+                assert_eq!(new.join().unwrap(), Some(1));
+            }
+        });
+    }
+
+    #[test]
     fn a_panic_strands_nobody() {
         let (flights, now): (Flights<u32>, _) = (Flights::new(), Instant::now());
         let [entered, release] = [Barrier::new(2), Barrier::new(2)];
         std::thread::scope(|scope| {
             let first = scope.spawn(|| {
-                flights.share("v", now, LONG, || {
+                flights.share("v", now, LONG, |_| {
                     entered.wait();
                     release.wait();
                     panic!("on purpose")
                 })
             });
             entered.wait();
-            let sharer = scope.spawn(|| flights.share("v", now, LONG, || unreachable!("shared")));
+            let sharer = scope.spawn(|| flights.share("v", now, LONG, |_| unreachable!("shared")));
             while Arc::strong_count(&flights.open.lock().unwrap()["v"]) < 3 {
                 std::thread::yield_now();
             }
@@ -196,6 +243,6 @@ mod tests {
             assert!(first.join().is_err());
             assert_eq!(sharer.join().unwrap(), None);
         });
-        assert_eq!(flights.share("v", now, LONG, || 3), Some(3), "and the next look works");
+        assert_eq!(flights.share("v", now, LONG, |_| 3), Some(3), "and the next look works");
     }
 }

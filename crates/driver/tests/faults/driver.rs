@@ -223,16 +223,9 @@ impl<'d> Volume<'d> {
         };
         self.driver.answer(self.driver.node().node_publish_volume(publish)).unwrap();
     }
-}
 
-/// Leaves nothing: no mount, no loop device, no mounter.
-impl Drop for Volume<'_> {
-    fn drop(&mut self) {
-        // Only a test that failed half way has left any.
-        let faults = self.driver.faults();
-        for fault in faults.active(Some(&self.id)).unwrap() {
-            let _ = faults.clear(fault, Some(&self.id));
-        }
+    /// Unpublishes and unstages it; tries the second even if the first fails.
+    pub(crate) fn take_down(&self) -> Result<(), Status> {
         let unpublish = wire::NodeUnpublishVolumeRequest {
             volume_id: self.id.clone(),
             target_path: self.target.display().to_string(),
@@ -243,10 +236,22 @@ impl Drop for Volume<'_> {
         };
         let unpublished = self.driver.answer(self.driver.node().node_unpublish_volume(unpublish));
         let unstaged = self.driver.answer(self.driver.node().node_unstage_volume(unstage));
+        unpublished.map(drop).and(unstaged.map(drop))
+    }
+}
+
+/// Leaves nothing: no mount, no loop device, no mounter.
+impl Drop for Volume<'_> {
+    fn drop(&mut self) {
+        // Only a test that failed half way has left any.
+        let faults = self.driver.faults();
+        for fault in faults.active(Some(&self.id)).unwrap() {
+            let _ = faults.clear(fault, Some(&self.id));
+        }
+        let down = self.take_down();
         // A test that already fails shall fail with its own words.
         if !std::thread::panicking() {
-            unpublished.unwrap();
-            unstaged.unwrap();
+            down.unwrap();
         }
     }
 }

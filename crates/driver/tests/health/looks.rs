@@ -8,7 +8,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, 
 use volmedic_driver::health::{Backing, Depth, Measured, Place};
 use volmedic_host::mounts::Table;
 
-use super::volume::{Volume, checks, run};
+use super::volume::{Volume, checks, look, run};
 use super::{ALL, Test};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -31,7 +31,7 @@ fn healthy(fs_type: &'static str) {
     assert_eq!((report.findings, report.blind), (vec![], None));
     let Some(Measured::FileSystem(usage)) = report.measured else { panic!("{:?}", report.measured) };
     assert!(usage.bytes.total > 0 && usage.bytes.total <= volume.bytes);
-    let shallow = checks.look(&volume.facts(), &Table::read().unwrap(), Instant::now(), Depth::Shallow);
+    let shallow = look(&checks, &volume.facts(), Depth::Shallow);
     assert_eq!((shallow.findings, shallow.measured), (vec![], None));
 }
 
@@ -74,7 +74,7 @@ fn read_only(fs_type: &'static str) {
     let mut intended = volume.facts();
     intended.staging.as_mut().unwrap().read_only = true;
     intended.targets[0].read_only = true;
-    assert_eq!(checks.look(&intended, &Table::read().unwrap(), Instant::now(), Depth::Deep).findings, []);
+    assert_eq!(look(&checks, &intended, Depth::Deep).findings, []);
 }
 
 fn lost_image(fs_type: &'static str) {
@@ -150,7 +150,7 @@ fn raw_block(fs_type: &'static str) {
     facts.backing = Backing::Image { file, device: Some(volume.loop_facts()), fs_type: None };
     facts.staging = None;
     facts.targets = vec![Place { path: node.clone(), read_only: false, block: true }];
-    let look = || checks.look(&facts, &Table::read().unwrap(), Instant::now(), Depth::Deep);
+    let look = || look(&checks, &facts, Depth::Deep);
     let report = look();
     assert_eq!(report.findings, []);
     assert_eq!(report.measured, Some(Measured::Block { bytes: volume.bytes }));
@@ -169,7 +169,7 @@ fn shared(fs_type: &'static str) {
         let together = Barrier::new(8);
         let look = || {
             together.wait();
-            checks.look(&facts, &table, as_of, Depth::Deep)
+            checks.look(&facts, &table, as_of, Depth::Deep, || unreachable!("none is older"))
         };
         let reports: Vec<_> = std::thread::scope(|scope| {
             let looks: Vec<_> = (0..8).map(|_| scope.spawn(look)).collect();
