@@ -174,9 +174,9 @@ impl ControlPlane {
         self.crew.kill(part)
     }
 
-    /// Freezes a part: its connections stay open and nothing is answered.
+    /// Freezes a part: its connections stay open and nothing is answered from now on.
     pub fn pause(&self, part: Part) -> Result<()> {
-        self.crew.signal(part, Signal::STOP)
+        self.crew.pause(part)
     }
 
     /// Lets a paused part go on.

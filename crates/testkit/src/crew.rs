@@ -8,9 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
+use volmedic_host::process::wait_until_stopped;
 
 use crate::cache;
 use crate::home::Home;
@@ -20,6 +21,8 @@ use crate::process::{self, Identity, Lifetime, PAUSE, Process};
 /// In the environment of everything that belongs to a cluster; its value is the cluster's folder. It finds what was
 /// started but not recorded yet, and what the recorded programs started themselves.
 pub(crate) const MARK: &str = "VOLMEDIC_CLUSTER";
+/// Only a program that is stuck in the kernel takes longer than a moment.
+const STOPS_WITHIN: Duration = Duration::from_secs(30);
 /// How many lines of its log an error about a program shows.
 const SHOWN: usize = 15;
 /// How often a start is tried with other ports when somebody else was faster.
@@ -130,6 +133,18 @@ impl Crew {
         let mut members = self.members();
         let Some(process) = member(&mut members, part)?.process.as_mut() else { bail!("{part} is stopped") };
         process.signal(signal).with_context(|| format!("cannot send a signal to {part}"))
+    }
+
+    /// Stops all threads of a part where they are. It may answer until the signal has its effect, so that is waited for.
+    pub(crate) fn pause(&self, part: Part) -> Result<()> {
+        self.signal(part, Signal::STOP)?;
+        let pid = self.pid(part).and_then(|pid| i32::try_from(pid).ok());
+        ensure!(
+            pid.is_none_or(|pid| wait_until_stopped(pid, STOPS_WITHIN)),
+            "{part} runs on {} s after it was told to stop",
+            STOPS_WITHIN.as_secs()
+        );
+        Ok(())
     }
 
     /// The process number of a part that runs.

@@ -48,10 +48,10 @@ const ROOMS: &[Room] = &[
     },
     // Tools of the trade, never part of the product.
     Room { name: "volmedic-packages", may_use: &[], tests_may_use: &[] },
-    Room { name: TESTKIT, may_use: &["volmedic-health", "volmedic-packages", "volmedic-proto"], tests_may_use: &[] },
+    Room { name: TESTKIT, may_use: &["volmedic-host", "volmedic-packages", "volmedic-proto"], tests_may_use: &[] },
     Room { name: "volmedic-bench", may_use: &["volmedic-proto", TESTKIT], tests_may_use: &[] },
     Room { name: "xtask", may_use: &["volmedic-packages"], tests_may_use: &[] },
-    Room { name: "xtask-tools", may_use: &["volmedic-health", "volmedic-api", TESTKIT, "xtask"], tests_may_use: &[] },
+    Room { name: "xtask-tools", may_use: &["volmedic-health", TESTKIT, "xtask"], tests_may_use: &[] },
 ];
 
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
