@@ -65,7 +65,7 @@ pub(crate) fn run(mut args: Args) -> Result<()> {
     args.volumes.dedup();
     if !args.program.is_file() {
         bail!(
-            "there is no program {}; build it with `cargo build --profile=dist --package=volmedic`",
+            "there is no program {}; build it with `cargo build --release --package=volmedic`",
             args.program.display()
         );
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use plan::{CommandLine, Scope, Step, Work};
+use plan::{CommandLine, Program, Scope, Step, Work};
 use xtask::child::Running;
 use xtask::say;
 use xtask::workspace::{self, Workspace};
@@ -69,6 +69,8 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
             return Err(Misused(format!("there is no step `{wanted}` here; the steps are: {known}")).into());
         }
         steps.retain(|step| step.name == wanted);
+        // Nothing was built before it.
+        steps.iter_mut().for_each(Step::compile_tool);
     }
     if let Some(minutes) = args.deadline {
         for step in &mut steps {
@@ -92,7 +94,10 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
 }
 
 fn prepare(line: &CommandLine, workspace: &Workspace) -> Command {
-    let mut command = workspace::cargo();
+    let mut command = match line.program {
+        Program::Cargo => workspace::cargo(),
+        Program::Tools => Command::new(workspace.target.join("debug/xtask-tools")),
+    };
     command
         .args(&line.arguments)
         .envs(line.variables.iter().copied())

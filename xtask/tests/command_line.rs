@@ -59,7 +59,7 @@ fn a_wrong_command_line_ends_with_two() {
     );
     let said = "error: there is no part `helth` in this workspace; the parts are: health\n";
     check(&xtask(folder.path(), &["test", "helth"]), 2, &[said]);
-    let said = "error: there is no step `lint` here; the steps are: machine, format, clippy, build, tests, \
+    let said = "error: there is no step `lint` here; the steps are: machine, format, build, clippy, tests, \
                 examples, docs\n";
     check(&xtask(folder.path(), &["test", "health", "--only", "lint"]), 2, &[said]);
 }
@@ -117,8 +117,8 @@ fn a_sound_part_passes_every_step() {
         [
             "machine    passed",
             "format     passed",
-            "clippy     passed",
             "build      passed",
+            "clippy     passed",
             "tests      passed",
             "examples   passed",
             "docs       passed"

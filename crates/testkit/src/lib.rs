@@ -3,6 +3,7 @@
 //! Nothing here imitates Kubernetes: the programs are built from its own Go modules, once, and run on loopback.
 
 pub mod cache;
+pub mod clone;
 pub mod cluster;
 pub mod control_plane;
 pub mod helm;

@@ -1,6 +1,9 @@
-//! What is made from the command line itself: completions for shells, manual pages, and the page of all commands.
+//! What is made from the program itself: completions for shells, manual pages, the page of all commands, and the
+//! definitions of its resources.
 
 pub(crate) mod completions;
+#[cfg(test)]
+mod definitions;
 pub(crate) mod man;
 #[cfg(test)]
 mod page;
@@ -21,6 +24,14 @@ fn print(text: &[u8]) -> Result<(), Box<dyn Error>> {
 /// The commands below this one that a person may use.
 fn visible(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
     command.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help")
+}
+
+/// Writes a file for `cargo xtask codegen`, which names the folder.
+#[cfg(test)]
+fn generated(name: &str, text: &str) {
+    if let Some(folder) = std::env::var_os("VOLMEDIC_GENERATED") {
+        std::fs::write(std::path::Path::new(&folder).join(name), text).unwrap();
+    }
 }
 
 #[cfg(test)]

@@ -79,6 +79,14 @@ pub(super) struct Step {
 }
 
 impl Step {
+    /// Has cargo compile a tool on its own instead of taking the one that the step `build` made.
+    pub(super) fn compile_tool(&mut self) {
+        if let Work::Child(line @ CommandLine { program: Program::Tools, .. }) = &mut self.work {
+            line.program = Program::Cargo;
+            line.arguments.splice(..1, tool_arguments(&line.arguments[0].clone()).map(str::to_owned));
+        }
+    }
+
     fn with_variable(mut self, name: &'static str, value: &'static str) -> Self {
         if let Work::Child(line) = &mut self.work {
             line.variables.push((name, value));
@@ -96,16 +104,26 @@ pub(super) enum Work {
 
 pub(super) type Task = dyn Fn(&Workspace) -> Result<()>;
 
-/// A cargo command. Shown as a person would type it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Program {
+    Cargo,
+    /// xtask-tools, as the step `build` made it: compiled on its own, with fewer features, half of its dependencies would
+    /// be compiled twice.
+    Tools,
+}
+
+/// Shown as a person would type it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CommandLine {
+    pub(super) program: Program,
     pub(super) variables: Vec<(&'static str, &'static str)>,
     pub(super) arguments: Vec<String>,
 }
 
 impl CommandLine {
     pub(super) fn cargo(arguments: &[&str]) -> Self {
-        Self { variables: Vec::new(), arguments: arguments.iter().map(|word| (*word).to_owned()).collect() }
+        let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
+        Self { program: Program::Cargo, variables: Vec::new(), arguments }
     }
 }
 
@@ -114,7 +132,11 @@ impl fmt::Display for CommandLine {
         for (name, value) in &self.variables {
             write!(f, "{name}='{value}' ")?;
         }
-        write!(f, "cargo {}", self.arguments.join(" "))
+        let program = match self.program {
+            Program::Cargo => "cargo",
+            Program::Tools => "cargo xtask",
+        };
+        write!(f, "{program} {}", self.arguments.join(" "))
     }
 }
 
@@ -123,20 +145,27 @@ pub(super) fn steps(workspace: &Workspace, scope: &Scope) -> Vec<Step> {
     let names: Vec<&str> = scope.packages.iter().map(String::as_str).collect();
     let mut steps = vec![machine::step(scope)];
     steps.push(cargo("format", "the code is formatted as rustfmt does it", "fmt", &names, &["--check"], 5));
+    steps.push(cargo("build", "all test programs", "test", &names, &["--all-features", "--no-run"], 60));
+    let built = steps.len();
     if scope.is_whole() {
         steps.push(tool("tidy", "the architecture and the house rules", &["tidy"], 30));
         steps.push(tool("codegen", "generated files are up to date", &["codegen", "--check"], 60));
     }
     let flags = ["--all-targets", "--all-features", "--", "--deny=warnings"];
     steps.push(cargo("clippy", "lints, with warnings denied", "clippy", &names, &flags, 45));
-    steps.push(cargo("build", "all test programs", "test", &names, &["--all-features", "--no-run"], 60));
     let clusters = |package: &Package| scope.has(&package.name) && starts_clusters(package);
     if !scope.quick && workspace.packages.iter().any(clusters) {
         let about = "Kubernetes, helm and the other Go programs that tests start, built once";
         let mut build = tool("cluster", about, &["cluster", "build"], 120);
         // Most of it is a build of its own. The first step made sure that Go is there.
-        build.starts_after = 1;
+        build.starts_after = built;
         steps.push(build);
+    }
+    if !scope.is_whole() {
+        // The step `build` made the programs of some parts only.
+        for step in &mut steps {
+            step.compile_tool();
+        }
     }
     let owned = scope.clone();
     steps.push(Step {
@@ -177,11 +206,12 @@ pub(super) fn only(step: &str) -> String {
 
 /// A step that is a task of xtask-tools.
 fn tool(name: &'static str, about: &str, words: &[&str], minutes: u64) -> Step {
+    let line = CommandLine { program: Program::Tools, ..CommandLine::cargo(words) };
     Step {
         name,
         about: about.into(),
-        work: Work::Child(CommandLine::cargo(&[&tool_arguments(words[0]), &words[1..]].concat())),
-        rerun: format!("cargo xtask {}", words.join(" ")),
+        rerun: line.to_string(),
+        work: Work::Child(line),
         deadline: Duration::from_mins(minutes),
         starts_after: 0,
     }
@@ -203,7 +233,7 @@ fn cargo(
         (parts, _) => arguments.extend(parts.iter().map(|part| format!("--package={part}"))),
     }
     arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
-    let line = CommandLine { variables: Vec::new(), arguments };
+    let line = CommandLine { program: Program::Cargo, variables: Vec::new(), arguments };
     let rerun = line.to_string();
     let deadline = Duration::from_mins(minutes);
     Step { name, about: about.into(), work: Work::Child(line), rerun, deadline, starts_after: 0 }
@@ -247,10 +277,10 @@ mod tests {
             [
                 "machine: cargo xtask test --only machine",
                 "format: cargo fmt --all --check",
+                "build: cargo test --workspace --all-features --no-run",
                 "tidy: cargo xtask tidy",
                 "codegen: cargo xtask codegen --check",
                 "clippy: cargo clippy --workspace --all-targets --all-features -- --deny=warnings",
-                "build: cargo test --workspace --all-features --no-run",
                 "cluster: cargo xtask cluster build",
                 "tests: cargo xtask test --only tests",
                 "examples: cargo test --workspace --all-features --no-fail-fast --doc",
@@ -263,7 +293,7 @@ mod tests {
     fn a_quick_run_starts_no_cluster() {
         let names: Vec<String> =
             shown(&[], true).iter().map(|step| step.split(':').next().unwrap().to_owned()).collect();
-        assert_eq!(names, ["machine", "format", "tidy", "codegen", "clippy", "build", "tests"]);
+        assert_eq!(names, ["machine", "format", "build", "tidy", "codegen", "clippy", "tests"]);
         assert_eq!(shown(&[], true)[6], "tests: cargo xtask test --only tests --quick");
     }
 
@@ -274,15 +304,27 @@ mod tests {
             [
                 "machine: cargo xtask test --only machine volmedic-health xtask",
                 "format: cargo fmt --package=volmedic-health --package=xtask --check",
+                "build: cargo test --package=volmedic-health --package=xtask --all-features --no-run",
                 "clippy: cargo clippy --package=volmedic-health --package=xtask --all-targets --all-features -- \
                  --deny=warnings",
-                "build: cargo test --package=volmedic-health --package=xtask --all-features --no-run",
                 "tests: cargo xtask test --only tests volmedic-health xtask",
                 "examples: cargo test --package=volmedic-health --package=xtask --all-features --no-fail-fast --doc",
                 "docs: RUSTDOCFLAGS='--deny=warnings' cargo doc --package=volmedic-health --package=xtask --no-deps \
                  --all-features",
             ]
         );
+    }
+
+    #[test]
+    fn a_tool_is_taken_from_the_build_of_everything_and_compiled_for_some_parts() {
+        let compiled = |words: &[&str]| {
+            let steps = steps(&Workspace::here().unwrap(), &scope(words, false).unwrap());
+            let cluster = steps.into_iter().find(|step| step.name == "cluster").unwrap();
+            assert_eq!(cluster.rerun, "cargo xtask cluster build");
+            matches!(cluster.work, Work::Child(CommandLine { program: Program::Cargo, .. }))
+        };
+        assert!(!compiled(&[]));
+        assert!(compiled(&["testkit"]));
     }
 
     #[test]

@@ -5,10 +5,7 @@ use std::fmt::Write;
 
 use clap::{Arg, Command, CommandFactory};
 
-use super::visible;
-
-/// Where to write the page.
-const ASKED: &str = "VOLMEDIC_COMMANDS_PAGE";
+use super::{generated, visible};
 
 const HEAD: &str = "\
 # Commands
@@ -165,7 +162,5 @@ fn every_command_and_flag_is_on_the_page() {
     for line in page.lines().filter(|line| line.starts_with('|')) {
         assert!(matches!(columns(line), 3 | 4), "{line}");
     }
-    if let Some(path) = std::env::var_os(ASKED) {
-        std::fs::write(path, page).unwrap();
-    }
+    generated("commands.md", &page);
 }

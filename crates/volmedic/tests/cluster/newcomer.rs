@@ -27,7 +27,7 @@ fn the_documents_lead_to_an_installation_that_works_and_out_of_it() {
     let (readme, install) = (terminal.read("README.md"), terminal.read("docs/install.md"));
     let readme = section(&readme, "## On a cluster");
     let [build, put_in] = blocks(readme)[..] else { panic!("two blocks were expected:\n{readme}") };
-    let said = terminal.types(build);
+    let said = terminal.in_turn(build);
     assert!(said.starts_with("1/3 "), "says what it does before it does it: {said}");
 
     let turn = Turn::take();

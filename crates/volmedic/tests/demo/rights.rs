@@ -36,7 +36,7 @@ fn without_any_rights_the_rest_is_shown_and_it_says_so() {
     let room = Room::new();
     let (status, said) = as_nobody(&room, 0o600, &["--headless"]).end();
     assert!(status.success(), "{said}");
-    assert_transcript("without-rights.txt", &redact(&room, &said));
+    assert_transcript("without-rights.txt", &redact(&room, &said), &said);
     room.assert_nothing_is_left();
     let (status, said) = as_nobody(&room, 0o600, &["--headless", "--fault", "mounter-killed"]).end();
     assert_eq!(status.code(), Some(1), "{said}");

@@ -256,14 +256,19 @@ pub(crate) fn of<'a>(objects: &'a [Value], event: &str) -> Vec<&'a Value> {
 }
 
 /// Compares with what is kept. To renew it after a change that was meant: `UPDATE_TRANSCRIPTS=1 cargo test`.
-pub(crate) fn assert_transcript(name: &str, told: &str) {
+pub(crate) fn assert_transcript(name: &str, told: &str, details: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/demo/transcripts").join(name);
     if std::env::var_os("UPDATE_TRANSCRIPTS").is_some() {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, told).unwrap();
     }
     let expected = fs::read_to_string(&file).unwrap_or_default();
-    assert_eq!(told, expected, "it is not what it was; if that is meant, renew {}", file.display());
+    assert_eq!(
+        told,
+        expected,
+        "{details}\nit is not what it was; if that is meant, renew {}",
+        file.display()
+    );
 }
 
 /// Fails if a line is longer than this and could have been broken.

@@ -58,7 +58,9 @@ fn the_whole_story_is_told_healed_and_cleaned_up() {
     assert!(status.success(), "{summary:#?}");
     assert_eq!(summary.len(), 1);
     assert_eq!((&summary[0]["ok"], &summary[0]["cleanedUp"]), (&Value::Bool(true), &Value::Bool(true)));
-    assert_transcript("story.txt", &transcript(&objects));
+    let healing: Vec<_> =
+        of(&objects, "heal").iter().map(|heal| format!("{} {}", heal["at"], heal["text"])).collect();
+    assert_transcript("story.txt", &transcript(&objects), &healing.join("\n"));
     for (volume, reason) in [
         ("wiki", "MounterDead"),
         ("orders", "VolumeUnmounted"),

@@ -10,9 +10,9 @@
 use std::fs;
 use std::path::Path;
 
-use clone::{Clone, README, text};
+use newcomer::{Newcomer, README, text};
 
-mod clone;
+mod newcomer;
 
 /// What runs each block of the README. A block is known by a word that no other block has.
 const BLOCKS: &[(&str, &str)] = &[
@@ -37,8 +37,8 @@ fn every_block_is_run_by_a_test() {
 
 #[test]
 fn the_demo_runs_as_written() {
-    let clone = Clone::fresh();
-    let output = clone.run(&README.block("-- demo\n"));
+    let newcomer = Newcomer::new();
+    let output = newcomer.run(&README.block("-- demo\n"));
     assert!(output.status.success(), "{}", text(&output));
     assert!(text(&output).contains("MounterDead"), "{}", text(&output));
 }
@@ -46,13 +46,13 @@ fn the_demo_runs_as_written() {
 #[test]
 fn a_driver_is_served_watched_and_checked_as_written() {
     const SOCKET: &str = "/tmp/csi.sock";
-    let clone = Clone::fresh();
+    let newcomer = Newcomer::new();
     let (serve, check) = (README.block("-- driver "), README.block("-- conformance "));
     assert!(serve.contains(SOCKET) && check.contains(SOCKET));
     assert!(!Path::new(SOCKET).exists(), "{SOCKET} exists; is another driver running? End it first");
     // Two terminals. Nobody types in the second one before the first says that it serves.
     let waits = format!("until [ -S {SOCKET} ]; do kill -0 $! || exit 9; sleep 0.1; done");
-    let output = clone.run(&format!("{} &\n{waits}\n{check}", serve.trim_end()));
+    let output = newcomer.run(&format!("{} &\n{waits}\n{check}", serve.trim_end()));
     assert!(output.status.success(), "{}", text(&output));
     assert!(text(&output).contains("try.example.net"), "{}", text(&output));
     let left: Vec<_> = [SOCKET].into_iter().filter(|path| Path::new(path).exists()).collect();

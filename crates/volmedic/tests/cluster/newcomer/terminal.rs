@@ -1,20 +1,17 @@
 //! A person with a clean clone and one terminal: the real cargo, the real kubectl, the real helm, and what the documents
-//! say, typed as it is.
-//!
-//! The clone is kept from run to run with its own `target` folder as the build cache, and brought to the commit under test
-//! each time. That folder is not the checkout's: cargo tells clones apart by the times of their files only, so the checkout
-//! would take what was compiled from the commit for what was compiled from its uncommitted changes.
+//! say, typed as it is. The clone and its build cache are those of the test program `readme`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
 use tempfile::TempDir;
+use volmedic_testkit::clone::Clone;
 use volmedic_testkit::kubernetes::{self, Version};
 use volmedic_testkit::{cache, helm};
 
@@ -25,7 +22,7 @@ use crate::stage::newcomers;
 const DEADLINE: &str = "3600";
 
 pub(crate) struct Terminal {
-    clone: PathBuf,
+    clone: Clone,
     home: TempDir,
     /// What was exported so far.
     environment: BTreeMap<OsString, OsString>,
@@ -34,9 +31,9 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// In a clone of what is committed.
     pub(crate) fn open() -> Self {
-        let clone = Path::new(env!("CARGO_TARGET_TMPDIR")).join("newcomer/volmedic");
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
-        bring_to_head(&root, &clone);
+        let clone = Clone::of_head(&root, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("newcomer")).unwrap();
+        let _ = fs::remove_dir_all(clone.folder().join("target/volmedic-dist"));
         let home = tempfile::tempdir().unwrap();
         let tools = home.path().join("tools");
         fs::create_dir(&tools).unwrap();
@@ -66,7 +63,7 @@ impl Terminal {
 
     /// A file of the clone.
     pub(crate) fn read(&self, path: &str) -> String {
-        fs::read_to_string(self.clone.join(path)).unwrap()
+        fs::read_to_string(self.clone.folder().join(path)).unwrap()
     }
 
     /// What a shell makes of these lines, all of which must succeed; gives what they print.
@@ -76,9 +73,16 @@ impl Terminal {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{}:\n{lines}\n{said}\n{errors}", output.status);
+        assert_eq!(self.clone.changes().unwrap(), "", "{lines} changed the clone");
         let first = lines.lines().next().unwrap_or_default();
         say(&format!("{:.1} s: {first}", began.elapsed().as_secs_f32()));
         said
+    }
+
+    /// As [`Self::types`], while nobody else compiles the program in this clone.
+    pub(crate) fn in_turn(&mut self, lines: &str) -> String {
+        let _turn = self.clone.turn().unwrap();
+        self.types(lines)
     }
 
     /// As [`Self::types`], for what may fail.
@@ -87,7 +91,7 @@ impl Terminal {
         let script = format!("{lines}\nenv --null > '{}'", exported.display());
         let mut shell = Command::new("timeout");
         shell.args(["--kill-after=20", DEADLINE, "bash", "-e", "-o", "pipefail", "-c", &script]);
-        shell.current_dir(&self.clone).env_clear().envs(&self.environment).stdin(Stdio::null());
+        shell.current_dir(self.clone.folder()).env_clear().envs(&self.environment).stdin(Stdio::null());
         let output = shell.output().unwrap();
         if output.status.success() {
             let text = fs::read(&exported).unwrap();
@@ -99,25 +103,5 @@ impl Terminal {
             self.environment = entries.collect();
         }
         output
-    }
-}
-
-/// Clones, or updates the clone of an earlier run, and leaves nothing in it but the commit and the build cache. Files that
-/// did not change keep their times, so that cargo compiles what did change and nothing else.
-fn bring_to_head(root: &Path, clone: &Path) {
-    let git = |arguments: &[&str]| {
-        let mut command = Command::new("timeout");
-        let output = command.args(["300", "git"]).args(arguments).stdin(Stdio::null()).output().unwrap();
-        assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    };
-    let (root, folder) = (root.to_str().unwrap(), clone.to_str().unwrap());
-    if clone.join(".git").is_dir() {
-        git(&["-C", folder, "fetch", "--quiet", root, "HEAD"]);
-        git(&["-C", folder, "checkout", "--quiet", "--force", "--detach", "FETCH_HEAD"]);
-        git(&["-C", folder, "clean", "-ffdxq", "--exclude=/target"]);
-        let _ = fs::remove_dir_all(clone.join("target/volmedic-dist"));
-    } else {
-        let _ = fs::remove_dir_all(clone);
-        git(&["clone", "--quiet", root, folder]);
     }
 }

@@ -1,12 +1,14 @@
-//! A clone of this checkout as a newcomer has it.
+//! A person with a clean clone and a terminal.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use volmedic_testkit::clone::Clone;
+
 /// For any one block. Cargo may have to compile everything, on a machine that does other things besides.
-const DEADLINE: &str = "1700";
+const DEADLINE: &str = "3000";
 
 pub(crate) const README: Readme = Readme(include_str!("../../../../README.md"));
 
@@ -28,32 +30,19 @@ impl Readme {
     }
 }
 
-pub(crate) struct Clone {
-    folder: PathBuf,
-    /// Tests of one build take turns: there is one clone, and the README's driver has one address.
+pub(crate) struct Newcomer {
+    clone: Clone,
     _turn: File,
 }
 
-impl Clone {
-    /// What is committed, and cargo's own `target` folder of earlier runs, so that only what changed is compiled. That folder is
-    /// not the checkout's: cargo would take what was compiled from the commit for what is in the checkout.
-    pub(crate) fn fresh() -> Self {
+impl Newcomer {
+    pub(crate) fn new() -> Self {
         assert!(rustix::process::geteuid().is_root(), "the README's driver takes root; run this as root");
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("readme");
-        fs::create_dir_all(&place).unwrap();
-        let turn = File::create(place.join("lock")).unwrap();
-        turn.lock().unwrap();
-        let folder = place.join("volmedic");
-        let source = format!("file://{}", root.display());
-        if folder.join(".git").exists() {
-            git(&folder, &["fetch", "--quiet", "--depth=1", &source, "HEAD"]);
-            git(&folder, &["reset", "--quiet", "--hard", "FETCH_HEAD"]);
-            git(&folder, &["clean", "--quiet", "-ffdx", "--exclude=/target"]);
-        } else {
-            git(&place, &["clone", "--quiet", "--depth=1", &source, "volmedic"]);
-        }
-        Self { folder, _turn: turn }
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("newcomer");
+        let clone = Clone::of_head(&root, &place).unwrap();
+        let turn = clone.turn().unwrap();
+        Self { clone, _turn: turn }
     }
 
     /// What a shell makes of these lines. What they started in the background is ended with them.
@@ -61,21 +50,19 @@ impl Clone {
         assert_is_a_program("cargo");
         let script = format!("trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n{lines}");
         let mut shell = Command::new("timeout");
-        shell.args(["--kill-after=20", DEADLINE, "bash", "-e", "-c", &script]).current_dir(&self.folder);
+        shell
+            .args(["--kill-after=20", DEADLINE, "bash", "-e", "-c", &script])
+            .current_dir(self.clone.folder());
         // Cargo passes on where it put things, which are not this clone's.
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(|name| name.starts_with("CARGO") && name != "CARGO_HOME") {
                 shell.env_remove(name);
             }
         }
-        shell.stdin(Stdio::null()).output().unwrap()
+        let output = shell.stdin(Stdio::null()).output().unwrap();
+        assert_eq!(self.clone.changes().unwrap(), "", "{lines} changed the clone");
+        output
     }
-}
-
-fn git(folder: &Path, arguments: &[&str]) {
-    let output =
-        Command::new("git").args(arguments).current_dir(folder).stdin(Stdio::null()).output().unwrap();
-    assert!(output.status.success(), "git {}: {}", arguments.join(" "), text(&output));
 }
 
 /// A script of that name could be a stand-in for the program that the README means.
