@@ -133,7 +133,14 @@ pub fn cargo() -> Command {
             command.env_remove(name);
         }
     }
+    command.envs(once_only());
     command
+}
+
+/// In CI nothing is compiled a second time, so nothing is kept for that: it takes a sixth of the time of a first build.
+pub fn once_only() -> Option<(&'static str, &'static str)> {
+    let keeps = std::env::var_os("CI").is_none() || std::env::var_os("CARGO_INCREMENTAL").is_some();
+    (!keeps).then_some(("CARGO_INCREMENTAL", "0"))
 }
 
 /// One of [`TOOLS`](crate::TOOLS), compiled first if need be; cargo shows how far it is.

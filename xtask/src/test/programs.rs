@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Deserialize;
-use xtask::workspace::{Workspace, cargo};
+use xtask::workspace::{Workspace, cargo, once_only};
 use xtask::{child, say};
 
 use super::output::Tests;
 use super::plan::Scope;
 
 /// Maximum number of programs at a time. Each has a thread for every core besides.
-const LANES: usize = 3;
+const LANES: usize = 4;
 /// For any one of them. Those that run the README's commands compile the program again, beside other tests.
 const DEADLINE: Duration = Duration::from_hours(1);
 /// To build those that are missing.
@@ -219,6 +219,7 @@ fn execute(program: &Program, log: &Path, no_cluster: bool) -> Result<(), String
     command
         .current_dir(&program.folder)
         .env("CARGO_MANIFEST_DIR", &program.folder)
+        .envs(once_only())
         .stdin(Stdio::null())
         .stdout(file)
         .stderr(copy);

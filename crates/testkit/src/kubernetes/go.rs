@@ -14,8 +14,8 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use super::{Version, module};
-use crate::cache;
 use crate::process::{self, Lifetime, PAUSE};
+use crate::{cache, go_module};
 
 /// Resolving fetches gigabytes of modules on a fresh machine.
 const RESOLVE_LIMIT: Duration = Duration::from_mins(30);
@@ -130,18 +130,8 @@ impl Go {
     }
 
     fn command(&self, folder: &Path, modules: &str) -> Command {
-        let mut command = Command::new(&self.program);
-        command
-            .current_dir(folder)
-            // Whatever the user set for work of their own must not change what is built here.
-            .env_remove("GOOS")
-            .env_remove("GOARCH")
-            .env_remove("GOEXPERIMENT")
-            .env("GOFLAGS", format!("-mod={modules} -buildvcs=false"))
-            .env("GOWORK", "off")
-            .env("GOTOOLCHAIN", "local")
-            .env("CGO_ENABLED", "0")
-            .env("GOTMPDIR", folder);
+        let mut command = go_module::command(&self.program, folder, modules);
+        command.env("GOTMPDIR", folder);
         command
     }
 }
