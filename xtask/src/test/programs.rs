@@ -46,6 +46,8 @@ const LONGEST: &[&str] = &[
     "volmedic/heal",
     "volmedic/agent",
     "volmedic/gallery",
+    "volmedic/demo",
+    "csi/misbehaving",
     "proto/wire",
 ];
 
