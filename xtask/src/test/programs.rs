@@ -16,7 +16,7 @@ use super::output::Tests;
 use super::plan::Scope;
 
 /// Maximum number of programs at a time. Each has a thread for every core besides.
-const LANES: usize = 4;
+const LANES: usize = 3;
 /// For any one of them. Those that run the README's commands compile the program again, beside other tests.
 const DEADLINE: Duration = Duration::from_hours(1);
 /// To build those that are missing.
