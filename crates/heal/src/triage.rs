@@ -237,7 +237,7 @@ impl Triage {
             self.barred.insert((driver.clone(), node.clone()));
         }
         if let Some(case) = self.cases.get_mut(&ticket.place) {
-            case.done(now, &self.policy, outcome, after, ticket.by_person);
+            case.done(now, &self.policy, outcome, after, ticket);
         }
         after
     }

@@ -10,6 +10,8 @@ use crate::policy::Policy;
 use crate::refusal::{LASTING, Refusal};
 use crate::table::{After, Outcome};
 
+use super::papers::Ticket;
+
 /// Two clocks of one cluster differ by no more than this.
 pub(super) const CLOCKS: SignedDuration = SignedDuration::from_mins(1);
 
@@ -217,9 +219,11 @@ impl Case {
         policy: &Policy,
         outcome: &Outcome,
         after: After,
-        by_person: bool,
+        ticket: &Ticket,
     ) {
-        let only_checked = self.ill.is_none() && !by_person;
+        let Ticket { complaint, by_person, .. } = ticket;
+        // A complaint may be cleared before the driver's answer arrives: the agent has seen the heal first.
+        let only_checked = complaint.is_none() && self.ill.is_none() && !by_person;
         self.person &= !by_person;
         match outcome {
             Outcome::Well { .. } if only_checked => {
