@@ -2,8 +2,10 @@
 //! already wait.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::method::Method;
 
@@ -35,7 +37,7 @@ struct Calls {
 
 impl Latencies {
     pub(crate) fn called(&self, method: Method, failed: bool, took: Duration) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let calls = all.entry(method).or_default();
         calls.count += 1;
         calls.failed += u64::from(failed);
@@ -46,7 +48,7 @@ impl Latencies {
     }
 
     pub(crate) fn read(&self) -> Vec<Latency> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         let latency = |(method, calls): (&Method, &Calls)| {
             let mut latest: Vec<Duration> = calls.latest.iter().copied().collect();
             latest.sort_unstable();

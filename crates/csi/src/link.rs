@@ -5,10 +5,11 @@ mod codec;
 mod stream;
 mod tidy;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use prost::bytes::Bytes;
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, watch};
@@ -80,7 +81,7 @@ impl Link {
         let once = Mutex::new(Some(Watched::new(stream, ended)));
         // The channel would dial again on its own; the second time it gets an error instead.
         let connector = tower::service_fn(move |_: Uri| {
-            let stream = once.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let stream = once.lock().take();
             async move {
                 stream.map(TokioIo::new).ok_or_else(|| std::io::Error::other("the connection has ended"))
             }

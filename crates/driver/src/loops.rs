@@ -8,10 +8,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::{major, minor};
 use volmedic_host::DeviceNumber;
 
@@ -61,7 +61,7 @@ impl LoopDevice {
         let failed = |error| Error::io(format_args!("attach {} to a loop device", image.display()))(error);
         let mut last = io::Error::from(io::ErrorKind::ResourceBusy);
         for attempt in 0..ATTEMPTS {
-            let _alone = FINDING_FREE.lock().unwrap_or_else(PoisonError::into_inner);
+            let _alone = FINDING_FREE.lock();
             let device = Self(sys::loop_free_number(&control).map_err(failed)?);
             match device.configure(&file, readonly)? {
                 Ok(attached) => return Ok(attached),

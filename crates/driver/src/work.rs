@@ -4,9 +4,10 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -63,7 +64,7 @@ pub(crate) struct Locks(Arc<Mutex<HashSet<String>>>);
 impl Locks {
     /// Takes the key, or says that somebody else has it.
     pub(crate) fn take(&self, key: &str) -> Result<KeyLock> {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.0.lock();
         if taken.insert(key.to_owned()) {
             Ok(KeyLock { locks: self.clone(), key: key.to_owned() })
         } else {
@@ -91,7 +92,7 @@ pub(crate) struct KeyLock {
 
 impl Drop for KeyLock {
     fn drop(&mut self) {
-        self.locks.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.locks.0.lock().remove(&self.key);
     }
 }
 

@@ -16,6 +16,7 @@ mod refusal;
 pub mod relay;
 mod table;
 mod triage;
+pub mod wish;
 
 pub use healer::Healer;
 pub use mode::{Mode, NoMode, Rules, Ruling, Source};

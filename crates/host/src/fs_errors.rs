@@ -16,9 +16,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -115,7 +115,7 @@ impl FsErrors {
 
     /// Whether the file system behind this mount is marked.
     pub fn is_marked(&self, mount: Mount<'_>) -> bool {
-        self.lock().get(&mount.device()).is_some_and(|mark| mark.is_of(mount) && mark.outcome.is_ok())
+        self.marks.lock().get(&mount.device()).is_some_and(|mark| mark.is_of(mount) && mark.outcome.is_ok())
     }
 
     /// Whether there is nothing to do for this mount: it is marked, or cannot be. Changes its mind now and then, so
@@ -125,7 +125,7 @@ impl FsErrors {
     }
 
     fn settled(&self, mount: Mount<'_>) -> Option<Result<u64, i32>> {
-        let marks = self.lock();
+        let marks = self.marks.lock();
         let mark = marks.get(&mount.device()).filter(|mark| mark.is_of(mount))?;
         (mark.set.elapsed() < RENEWED_AFTER).then_some(mark.outcome)
     }
@@ -147,14 +147,14 @@ impl FsErrors {
         if let Some(outcome) = self.settled(mount) {
             return outcome.map(drop).map_err(cannot_tell);
         }
-        if self.lock().len() >= MOST_MARKS {
+        if self.marks.lock().len() >= MOST_MARKS {
             // Those of devices that are gone are forgotten by `keep`.
             return Err(MarkError::TooMany { limit: MOST_MARKS });
         }
         let question = MarkQuestion { path, device: mount.device(), group: self.group.get_ref() };
         let settle = |outcome| {
             let mark = Mark { mount: mount.id(), target: path.into(), set: Instant::now(), outcome };
-            self.lock().insert(mount.device(), mark)
+            self.marks.lock().insert(mount.device(), mark)
         };
         match helpers.send(key, &question, deadline) {
             Ok(fsid) => {
@@ -175,12 +175,12 @@ impl FsErrors {
     /// Forgets the marks of devices that are not wanted any more. The kernel has dropped those of file systems that
     /// are not mounted; what others tell is passed over from now on.
     pub fn keep(&self, wanted: impl Fn(DeviceNumber) -> bool) {
-        self.lock().retain(|device, _| wanted(*device));
+        self.marks.lock().retain(|device, _| wanted(*device));
     }
 
     /// How many file systems are marked.
     pub fn marked(&self) -> usize {
-        self.lock().values().filter(|mark| mark.outcome.is_ok()).count()
+        self.marks.lock().values().filter(|mark| mark.outcome.is_ok()).count()
     }
 
     /// Waits for errors and gives them. May be dropped and called again.
@@ -220,7 +220,7 @@ impl FsErrors {
                 None
             }
             Event::Error { fsid, errno, count } => {
-                let marks = self.lock();
+                let marks = self.marks.lock();
                 let mut devices: Vec<_> = marks
                     .iter()
                     .filter(|(_, mark)| mark.outcome == Ok(fsid))
@@ -230,11 +230,6 @@ impl FsErrors {
                 (!devices.is_empty()).then_some(FsError { devices, errno, count })
             }
         }
-    }
-
-    /// Nothing that holds this lock can panic half way through a change.
-    fn lock(&self) -> MutexGuard<'_, HashMap<DeviceNumber, Mark>> {
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,8 +10,9 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 mod child;
 mod process;
@@ -170,7 +171,7 @@ impl Helpers {
         let _place = self.take_place(key, question.path(), deadline)?;
         let started = Instant::now();
         let Ended { result, survivor, reached } = process::ask(&self.program, question, deadline)?;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.counts.hung += u64::from(matches!(result, Err(HelperError::Hung { .. })));
         if let Some(child) = survivor {
             state.counts.abandoned += 1;
@@ -181,14 +182,14 @@ impl Helpers {
 
     /// Collects what has died since and says how things stand.
     pub fn counts(&self) -> Counts {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.reap();
         Counts { running: state.running.len(), stuck: state.stuck.len(), ..state.counts }
     }
 
     fn take_place(&self, key: &str, path: &Path, deadline: Duration) -> Result<Place<'_>, HelperError> {
         let asked = Instant::now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             state.reap();
             if let Some(stuck) = state.stuck.iter().find(|stuck| stuck.reached && *stuck.key == *key) {
@@ -213,13 +214,8 @@ impl Helpers {
             if left.is_zero() {
                 return Err(HelperError::Full { limit: self.limits.running, waited: asked.elapsed() });
             }
-            state = self.freed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.freed.wait_for(&mut state, left);
         }
-    }
-
-    /// Nothing that holds this lock can panic half way through a change.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -238,7 +234,7 @@ struct Place<'h> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.helpers.lock().running.remove(&self.key);
+        self.helpers.state.lock().running.remove(&self.key);
         self.helpers.freed.notify_one();
     }
 }

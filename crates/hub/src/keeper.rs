@@ -6,11 +6,12 @@ mod store;
 
 use std::convert::Infallible;
 use std::mem::Discriminant;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -138,10 +139,10 @@ impl Keeper {
     pub async fn push(&self, key: &ClaimKey, pushed: &Pushed) -> Result<(), PushError> {
         let mut has_turn = false;
         for _ in 0..PUSH_TRIES {
-            if !self.lock().is_ready() {
+            if !self.world.lock().is_ready() {
                 return Err(PushError::Later("the hub has not read the cluster's state yet".to_owned()));
             }
-            let case = self.lock().case(key);
+            let case = self.world.lock().case(key);
             let Some(uid) = case.uid else { return Err(PushError::NoClaim) };
             let foreign = case.stored.as_ref().is_some_and(|stored| stored.owner.as_ref() != Some(&uid));
             if foreign || case.stored.as_ref().is_some_and(|stored| stored.going) {
@@ -177,7 +178,7 @@ impl Keeper {
                     if let Some(object) =
                         self.store.read(key).await.map_err(|f| PushError::Later(f.to_string()))?
                     {
-                        self.lock().put_stored(&key.namespace, &key.name, &object);
+                        self.world.lock().put_stored(&key.namespace, &key.name, &object);
                     }
                 }
                 Err(failure) => return Err(PushError::Later(failure.to_string())),
@@ -188,7 +189,7 @@ impl Keeper {
 
     /// What changed goes into the queue. Answers when an agent may fall silent next.
     fn take_in(&self, now: Now, in_touch: bool, queue: &mut Queue) -> Option<Instant> {
-        let mut world = self.lock();
+        let mut world = self.world.lock();
         let silent_at = world.tick(now, in_touch);
         if world.is_ready() {
             for key in world.take_dirty() {
@@ -200,7 +201,7 @@ impl Keeper {
 
     /// What to write for a claim, and when to look at it again.
     fn plan(&self, now: Timestamp, key: &ClaimKey) -> (Option<Plan>, Option<Timestamp>) {
-        let case = self.lock().case(key);
+        let case = self.world.lock().case(key);
         let Some(uid) = case.uid else {
             // The garbage collector would take it too; this way it also goes where none runs.
             let orphan = case
@@ -250,8 +251,8 @@ impl Keeper {
         let Plan { write, marks } = plan;
         if let Some(write) = write {
             match self.store.write(key, write).await? {
-                Some(object) => self.lock().put_stored(&key.namespace, &key.name, &object),
-                None => self.lock().remove_stored(&key.namespace, &key.name),
+                Some(object) => self.world.lock().put_stored(&key.namespace, &key.name, &object),
+                None => self.world.lock().remove_stored(&key.namespace, &key.name),
             }
         }
         if let Some((volume, marks)) = marks {
@@ -288,10 +289,6 @@ impl Keeper {
             // A bug of ours, and the claim would be stuck for ever: let the process begin anew.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

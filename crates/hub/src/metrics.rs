@@ -1,8 +1,9 @@
 //! The hub for Prometheus.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -69,7 +70,7 @@ impl Metrics {
 
     /// Shows this world from now on.
     pub fn attach(&self, world: Arc<Mutex<World>>) {
-        *self.world.lock().unwrap_or_else(PoisonError::into_inner) = Some(world);
+        *self.world.lock() = Some(world);
     }
 
     pub(crate) fn wrote(&self, result: &'static str) {
@@ -79,10 +80,10 @@ impl Metrics {
 
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
+        let world = self.world.lock();
         let Some(world) = &*world else { return Ok(()) };
         let (tally, unbelieved, verified) = {
-            let world = world.lock().unwrap_or_else(PoisonError::into_inner);
+            let world = world.lock();
             (world.tally(), world.unbelieved(), world.is_verified())
         };
         let mut family = encoder.encode_descriptor(CLAIMS.0, CLAIMS.3, None, MetricType::Gauge)?;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use http::{Request, Response};
 use http_body_util::Channel;
 use kube::Client;
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tower::service_fn;
 use volmedic_api::{Arrived, Shape};
@@ -86,12 +87,12 @@ impl Server {
 
     /// Paths and queries, in the order in which they came.
     pub(crate) fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+        self.asked.lock().clone()
     }
 
     async fn answer(self, request: Request<Body>) -> Result<Response<Channel<Bytes>>, Infallible> {
-        self.asked.lock().unwrap().push(request.uri().to_string());
-        let reply = self.replies.lock().unwrap().pop_front().unwrap_or(Reply::Never);
+        self.asked.lock().push(request.uri().to_string());
+        let reply = self.replies.lock().pop_front().unwrap_or(Reply::Never);
         let (code, chunks, open) = match reply {
             Reply::Body(code, text) => (code, vec![text], Duration::ZERO),
             Reply::Lines(lines, open) => (200, lines, open),

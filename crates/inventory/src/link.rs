@@ -1,11 +1,12 @@
 //! How well one watch is doing: synced at all, in touch or not, and since when.
 
 use std::mem::Discriminant;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -74,7 +75,7 @@ impl Link {
     }
 
     pub fn staleness(&self) -> Option<Staleness> {
-        let stale = self.lock();
+        let stale = self.stale.lock();
         let lost = stale.as_ref()?;
         Some(Staleness {
             resource: self.resource,
@@ -86,7 +87,7 @@ impl Link {
 
     /// Whether what is known is kept up to date right now.
     pub fn is_in_touch(&self) -> bool {
-        self.lock().is_none()
+        self.stale.lock().is_none()
     }
 
     pub(crate) fn malformed(&self) -> u64 {
@@ -104,7 +105,7 @@ impl Link {
     }
 
     pub(crate) fn in_touch(&self) {
-        let Some(lost) = self.lock().take() else { return };
+        let Some(lost) = self.stale.lock().take() else { return };
         self.woken.notify_one();
         if lost.told.is_some() {
             let (resource, seconds) = (self.resource, lost.at.elapsed().as_secs());
@@ -115,7 +116,7 @@ impl Link {
     /// What is known stays as it is. Each kind of trouble is told once until it is over.
     pub(crate) fn lost(&self, trouble: &Trouble) {
         let why = trouble.to_string();
-        let mut stale = self.lock();
+        let mut stale = self.stale.lock();
         let lost = stale.get_or_insert_with(|| Lost::now(String::new()));
         let kind = std::mem::discriminant(trouble);
         if lost.told.replace(kind) == Some(kind) {
@@ -132,7 +133,7 @@ impl Link {
     pub(crate) fn doubted(&self, heard: Instant) {
         let why = format!("no word about {} came for longer than usual", self.resource);
         let since = Timestamp::now() - heard.elapsed();
-        self.lock().get_or_insert(Lost { since, at: heard, why, told: None });
+        self.stale.lock().get_or_insert(Lost { since, at: heard, why, told: None });
     }
 
     pub(crate) fn skipped(&self, namespace: &str, name: &str, why: &str) {
@@ -148,11 +149,7 @@ impl Link {
     /// Whoever kept it up to date is gone.
     pub(crate) fn abandoned(&self) {
         let why = format!("nothing watches {} any more", self.resource);
-        self.lock().get_or_insert_with(|| Lost::now(String::new())).why = why;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Lost>> {
-        self.stale.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stale.lock().get_or_insert_with(|| Lost::now(String::new())).why = why;
     }
 }
 

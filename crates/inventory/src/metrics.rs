@@ -1,8 +1,9 @@
 //! The inventory for Prometheus.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -81,13 +82,13 @@ impl Metrics {
     }
 
     pub(crate) fn attach(&self, volumes: Counted, links: Vec<Arc<Link>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Source { volumes, links });
+        *self.0.lock() = Some(Source { volumes, links });
     }
 }
 
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let source = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let source = self.0.lock();
         let Some(Source { volumes, links }) = &*source else { return Ok(()) };
         let (checked, known) = match volumes {
             Counted::Driver(volumes) => {

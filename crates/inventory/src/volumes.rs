@@ -11,8 +11,9 @@
 mod record;
 mod table;
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::Notify;
 use volmedic_api::slim::PersistentVolume;
 use volmedic_api::{Arrived, Kind, ObjectRef};
@@ -82,7 +83,7 @@ impl Volumes {
 
     /// What changed since the last call. The state may already be newer.
     pub fn changes(&self) -> Vec<Change> {
-        let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner).drain();
+        let changes = self.changes.lock().drain();
         changes.unwrap_or_else(|| vec![Change::Resync])
     }
 
@@ -91,11 +92,11 @@ impl Volumes {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Table> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner)
+        self.table.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Table> {
-        self.table.write().unwrap_or_else(PoisonError::into_inner)
+        self.table.write()
     }
 
     fn tell(&self, handle: Arc<str>, effect: Effect) {
@@ -104,7 +105,7 @@ impl Volumes {
             Effect::Removed => Change::Removed(handle),
             Effect::ClaimsChanged => Change::ClaimsChanged(handle),
         };
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner).push(change);
+        self.changes.lock().push(change);
         self.woken.notify_one();
     }
 

@@ -1,8 +1,9 @@
 //! What is believed and who was told of it, shared by all pipes and by whoever shows it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use volmedic_api::ObjectRef;
 use volmedic_health::{Ledger, Subject, Volume};
 
@@ -21,14 +22,14 @@ struct Shared {
     audience: Mutex<HashMap<Volume, Vec<ObjectRef>>>,
 }
 
-/// The ledger stays usable after a panic elsewhere: every change to it is complete before the lock is let go.
-pub fn read(board: &Board) -> MutexGuard<'_, Ledger> {
-    board.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Board {
     pub fn new(ledger: Ledger) -> Self {
         Self(Arc::new(Shared { ledger: Mutex::new(ledger), audience: Mutex::default() }))
+    }
+
+    /// Each change to the ledger is complete before the lock is released.
+    pub fn lock_ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.0.ledger.lock()
     }
 
     /// Who was told of the trouble of a volume.
@@ -52,7 +53,7 @@ impl Board {
 
     /// Whether something was found wrong that is not over, or nothing could be found out for long.
     pub(crate) fn is_in_trouble(&self, subject: &Subject) -> bool {
-        let ledger = read(self);
+        let ledger = self.lock_ledger();
         ledger.beliefs(subject).iter().any(|(_, belief)| {
             !belief.conditions.is_empty() || belief.blind_since.is_some() || belief.flapping_since.is_some()
         })
@@ -81,7 +82,7 @@ impl Board {
     }
 
     fn audience(&self) -> MutexGuard<'_, HashMap<Volume, Vec<ObjectRef>>> {
-        self.0.audience.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.audience.lock()
     }
 }
 

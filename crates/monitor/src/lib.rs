@@ -7,7 +7,7 @@ mod ports;
 mod run;
 mod schedule;
 
-pub use board::{Board, read};
+pub use board::Board;
 pub use pipe::{Now, Pipe};
 pub use ports::{Absent, Arrival, Inventory, ListEnd, Listed, Outlet, Probe, Seen, Way};
 pub use run::{Observation, Settings, run};

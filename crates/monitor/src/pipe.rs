@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use volmedic_api::ObjectRef;
 use volmedic_health::{Change, Sight, Subject, Transition, Vantage, Volume, Why};
 
-use crate::board::{Board, read};
+use crate::board::Board;
 use crate::order::{Began, Heard, Pass};
 use crate::ports::{Absent, Arrival, Inventory, ListEnd, Listed, Outlet, Seen, Way};
 use crate::schedule::{Look, Outcome, Pace, Schedule};
@@ -126,7 +126,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         self.roster.remove(handle);
         self.schedule.remove(handle);
         let subject = self.subject(handle);
-        let closed = read(&self.board).forget(now.day, &subject);
+        let closed = self.board.lock_ledger().forget(now.day, &subject);
         self.tell_all(&closed);
         if let Subject::Volume(volume) = &subject {
             self.board.forget_audience(volume);
@@ -142,7 +142,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
     pub fn listed(&mut self, mut page: Vec<Listed>, now: Now) {
         let began = Began::with(self.pass);
         // Nearly all entries of nearly all pages say that what was well is well.
-        let ledger = read(&self.board);
+        let ledger = self.board.lock_ledger();
         let quiet = ledger.quiet(&self.driver, &self.vantage);
         page.retain(|Listed { handle, sight, .. }| {
             if *sight != Sight::Healthy || !quiet.contains(handle) {
@@ -214,7 +214,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
     }
 
     fn is_quiet(&self, handle: &str) -> bool {
-        read(&self.board).quiet(&self.driver, &self.vantage).contains(handle)
+        self.board.lock_ledger().quiet(&self.driver, &self.vantage).contains(handle)
     }
 
     /// The volume to look at now, if any.
@@ -270,24 +270,24 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
     /// Somebody else saw something: a node that went down.
     pub fn observed(&mut self, handle: &str, vantage: &Vantage, sight: Sight, now: Now) {
         let subject = self.subject(handle);
-        let news = read(&self.board).record(now.day, &subject, vantage, sight);
+        let news = self.board.lock_ledger().record(now.day, &subject, vantage, sight);
         self.tell_all(&news);
         // Of a volume that comes in no arrival, or left meanwhile, nobody else will ever say that it is gone.
         if !self.roster.contains_key(handle) && !self.board.is_in_trouble(&subject) {
-            let closed = read(&self.board).forget(now.day, &subject);
+            let closed = self.board.lock_ledger().forget(now.day, &subject);
             self.tell_all(&closed);
         }
     }
 
     /// What is due by time alone.
     pub fn tick(&mut self, now: Now) {
-        let due = read(&self.board).tick(now.day);
+        let due = self.board.lock_ledger().tick(now.day);
         self.tell_all(&due);
     }
 
     /// Nobody looks from there any more: what was told from there before a restart is closed.
     pub fn forget_vantage(&mut self, vantage: &Vantage, now: Now) {
-        let closed = read(&self.board).forget_vantage(now.day, vantage);
+        let closed = self.board.lock_ledger().forget_vantage(now.day, vantage);
         self.tell_all(&closed);
     }
 
@@ -301,14 +301,14 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
     /// After a restart, what was told of volumes that are no longer there is closed, and who began to use the others
     /// meanwhile is told.
     pub fn close_strangers(&mut self, now: Now) {
-        let subjects: Vec<Subject> = read(&self.board).subjects().collect();
+        let subjects: Vec<Subject> = self.board.lock_ledger().subjects().collect();
         for subject in subjects {
             let Subject::Volume(volume) = &subject else { continue };
             let known = self.roster.contains_key(&volume.handle)
                 || self.inventory.is_only_observed(&volume.handle)
                 || volume.driver != self.driver;
             if !known {
-                let closed = read(&self.board).forget(now.day, &subject);
+                let closed = self.board.lock_ledger().forget(now.day, &subject);
                 self.tell_all(&closed);
             } else if self.inventory.is_only_observed(&volume.handle) {
                 self.board.add_audience(volume, self.inventory.about(volume));
@@ -341,7 +341,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
     fn saw(&mut self, handle: &Arc<str>, heard: &mut Heard, began: Began, sight: Sight, now: Now) -> Outcome {
         let subject = Subject::Volume(Volume { driver: self.driver.clone(), handle: handle.clone() });
         let board = self.board.clone();
-        let mut ledger = read(&board);
+        let mut ledger = board.lock_ledger();
         if heard.is_newer_than(began) {
             tracing::debug!(%subject, ?sight, "not applied, because a probe that began later saw the volume already");
             let wrong = ledger.is_adverse(&subject, &self.vantage);
@@ -364,7 +364,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
 
     fn saw_backend(&mut self, sight: Sight, now: Now) {
         let subject = Subject::Backend(self.driver.clone());
-        let news = read(&self.board).record(now.day, &subject, &self.vantage, sight);
+        let news = self.board.lock_ledger().record(now.day, &subject, &self.vantage, sight);
         self.tell_all(&news);
     }
 
@@ -412,7 +412,9 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         if newcomers.is_empty() {
             return;
         }
-        let trouble: Vec<Transition> = read(&self.board)
+        let trouble: Vec<Transition> = self
+            .board
+            .lock_ledger()
             .beliefs(&subject)
             .into_iter()
             .flat_map(|(vantage, belief)| {

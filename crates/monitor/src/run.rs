@@ -112,7 +112,7 @@ pub async fn run<I: Inventory, O: Outlet, P: Probe>(
             Some(done) = looks.join_next() => match done {
                 Ok((look, seen)) => pipe.looked(&look, seen, clock()),
                 // It cannot be cancelled, so it panicked: a mistake of ours, which must not stop the others.
-                Err(error) => tracing::error!(%error, "a look ended in a panic"),
+                Err(error) => tracing::error!(%error, "a check ended in a panic"),
             },
             Some(Observation { handle, vantage, sight }) = observations.recv() => {
                 pipe.observed(&handle, &vantage, sight, clock());

@@ -16,7 +16,7 @@ use volmedic_health::{
 };
 use volmedic_monitor::{
     Absent, Arrival, Board, Inventory, ListEnd, Listed, Now, Observation, Outlet, Pace, Pipe, Probe, Seen,
-    Settings, Way, read, run,
+    Settings, Way, run,
 };
 
 const DRIVER: &str = "disk.example.net";
@@ -313,11 +313,11 @@ async fn a_driver_that_is_gone_is_one_piece_of_news_not_one_per_volume() {
     stage.script.set_way(Way::Blind(Why::new(WhyKind::Unreachable, "connection refused")));
     minutes(30).await;
     assert_eq!(stage.told.take(), ["backend: went_blind on []"]);
-    assert_eq!(read(&stage.board).tally(DRIVER).unknown, 100);
+    assert_eq!(stage.board.lock_ledger().tally(DRIVER).unknown, 100);
     stage.script.set_way(Way::Look);
     minutes(1).await;
     assert_eq!(stage.told.take(), ["backend: sees_again on []"]);
-    assert_eq!(read(&stage.board).tally(DRIVER).healthy, 100);
+    assert_eq!(stage.board.lock_ledger().tally(DRIVER).healthy, 100);
 }
 
 #[tokio::test(start_paused = true)]
@@ -372,7 +372,7 @@ async fn what_is_only_observed_leaves_nothing_behind_when_it_is_over() {
     }
     minutes(1).await;
     assert_eq!(stage.told.take().len(), 6);
-    let known: Vec<Subject> = read(&stage.board).subjects().collect();
+    let known: Vec<Subject> = stage.board.lock_ledger().subjects().collect();
     assert_eq!(known, [Subject::volume(DRIVER, "v0")], "the others would pile up");
 }
 
@@ -384,7 +384,7 @@ async fn after_a_restart_only_who_does_not_know_yet_is_told() {
     let now = Now { day: Timestamp::UNIX_EPOCH, clock: std::time::Instant::now() };
     for handle in ["ill", "gone", "inline:shop/web"] {
         let condition = Condition::new(Status::Degraded, Reason::new("SlowIO"), "");
-        read(&board).recall(Memo {
+        board.lock_ledger().recall(Memo {
             subject: Subject::volume(DRIVER, handle),
             vantage: Vantage::Controller,
             told: vec![Held { condition, since: now.day }],

@@ -11,9 +11,10 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use volmedic_health::{Sight, WhyKind};
 use volmedic_host::Off;
 use volmedic_host::block::Sysfs;
@@ -159,13 +160,9 @@ impl Host {
         if expected.targets.is_empty() {
             return Looked::not_seen(WhyKind::NoAnswer, "no pod uses the volume now");
         }
-        let memory = Arc::clone(lock(&self.memories).entry(expected.key()).or_default());
-        let mut memory = match memory.try_lock() {
-            Ok(memory) => memory,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                return Looked::not_seen(WhyKind::NoAnswer, "another look at the volume is under way");
-            }
+        let memory = Arc::clone(self.memories.lock().entry(expected.key()).or_default());
+        let Some(mut memory) = memory.try_lock() else {
+            return Looked::not_seen(WhyKind::NoAnswer, "another look at the volume is under way");
         };
         match self.table() {
             Ok(table) => self.examine(expected, &table, &mut memory),
@@ -175,7 +172,7 @@ impl Host {
 
     /// The mount table, read once for all looks of the same moment.
     pub fn table(&self) -> io::Result<Arc<Table>> {
-        let mut cached = lock(&self.table);
+        let mut cached = self.table.lock();
         if let Some((read, table)) = &*cached
             && read.elapsed() < self.settings.table_age
         {
@@ -193,16 +190,16 @@ impl Host {
 
     /// The mount table has changed: the next look reads it anew.
     pub fn mounts_changed(&self) {
-        *lock(&self.table) = None;
+        *self.table.lock() = None;
     }
 
     /// What speaks for what was last found wrong with a volume, in a few lines; nothing if nothing is wrong.
     pub fn evidence(&self, key: &Key) -> Vec<String> {
-        lock(&self.witnesses).get(key).cloned().unwrap_or_default()
+        self.witnesses.lock().get(key).cloned().unwrap_or_default()
     }
 
     fn note_witness(&self, expected: &Expected, witness: &Witness) {
-        let mut witnesses = lock(&self.witnesses);
+        let mut witnesses = self.witnesses.lock();
         if witness.lines.is_empty() {
             witnesses.remove(&expected.key());
         } else if witnesses.get(&expected.key()) != Some(&witness.lines) {
@@ -213,9 +210,9 @@ impl Host {
     /// What must outlive a restart. A volume that is being looked at right now is left out.
     pub fn baselines(&self) -> Vec<(Key, Baseline)> {
         let memories: Vec<_> =
-            lock(&self.memories).iter().map(|(key, memory)| (key.clone(), Arc::clone(memory))).collect();
+            self.memories.lock().iter().map(|(key, memory)| (key.clone(), Arc::clone(memory))).collect();
         let kept = memories.into_iter().filter_map(|(key, memory)| {
-            let baseline = memory.try_lock().ok()?.baseline.clone();
+            let baseline = memory.try_lock()?.baseline.clone();
             Some((key, baseline))
         });
         kept.collect()
@@ -223,7 +220,7 @@ impl Host {
 
     /// Goes on from what was remembered before a restart.
     pub fn recall(&self, baselines: impl IntoIterator<Item = (Key, Baseline)>) {
-        let (mut memories, mut witnesses) = (lock(&self.memories), lock(&self.witnesses));
+        let (mut memories, mut witnesses) = (self.memories.lock(), self.witnesses.lock());
         for (key, baseline) in baselines {
             if !baseline.witness.lines.is_empty() {
                 witnesses.insert(key.clone(), baseline.witness.lines.clone());
@@ -234,12 +231,7 @@ impl Host {
 
     /// Forgets the volumes that are not on this host any more. One that comes back is seen for the first time.
     pub fn keep(&self, wanted: impl Fn(&Key) -> bool) {
-        lock(&self.memories).retain(|key, _| wanted(key));
-        lock(&self.witnesses).retain(|key, _| wanted(key));
+        self.memories.lock().retain(|key, _| wanted(key));
+        self.witnesses.lock().retain(|key, _| wanted(key));
     }
-}
-
-/// Nothing that holds one of these locks can panic half way through a change.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

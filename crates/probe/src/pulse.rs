@@ -1,8 +1,8 @@
 //! Is it the volume that hangs, or its driver?
 
-use std::sync::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use volmedic_csi::Session;
 use volmedic_health::Sight;
@@ -39,7 +39,7 @@ impl Pulse {
     /// every volume would look hung.
     async fn is_alive(&self, session: &Session, since: Instant) -> bool {
         let recent = |at: Instant| at.elapsed() < ALIVE_FOR.min(since.elapsed() / 2);
-        if self.last_answer.lock().is_ok_and(|last| last.is_some_and(recent)) {
+        if self.last_answer.lock().is_some_and(recent) {
             return true;
         }
         let alive = session.is_alive().await;
@@ -50,8 +50,6 @@ impl Pulse {
     }
 
     fn answered(&self) {
-        if let Ok(mut last) = self.last_answer.lock() {
-            *last = Some(Instant::now());
-        }
+        *self.last_answer.lock() = Some(Instant::now());
     }
 }

@@ -9,11 +9,11 @@ mod write;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use volmedic_api::ObjectRef;
 use volmedic_api::resource::{ControllerReport, HealthCondition, LeaseName, limit, time};
@@ -66,7 +66,7 @@ impl Healths {
 
     /// What had been stored before this process began.
     pub(crate) fn prime(&self, stored: &[Stored]) {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         for Stored { claim, conditions, at } in stored.iter().take(REMEMBERED) {
             known.insert(claim.clone(), (conditions.clone(), *at));
         }
@@ -79,27 +79,27 @@ impl Healths {
     }
 
     pub(crate) fn said_ill(&self) -> Vec<ObjectRef> {
-        lock(&self.known).keys().cloned().collect()
+        self.known.lock().keys().cloned().collect()
     }
 
     /// Whether there is anything to do for a claim, as far as that can be said without asking.
     pub(crate) fn wants(&self, claim: &ObjectRef, kept_in_claim: bool) -> bool {
-        lock(&self.place).may_ask(now()) && (!kept_in_claim || lock(&self.known).contains_key(claim))
+        self.place.lock().may_ask(now()) && (!kept_in_claim || self.known.lock().contains_key(claim))
     }
 
     /// Whether all that is wrong is to be stated again: VolumeHealths were not there for a while, and may be now.
     pub(crate) fn take_due(&self) -> bool {
-        lock(&self.place).take_due(now())
+        self.place.lock().take_due(now())
     }
 
     /// It stays forbidden to write.
     pub(crate) fn forbidden(&self) {
-        lock(&self.place).note(now(), Found::Forbidden);
+        self.place.lock().note(now(), Found::Forbidden);
     }
 
     /// The server may be another one now.
     pub(crate) fn look_again(&self) {
-        lock(&self.place).look_again();
+        self.place.lock().look_again();
     }
 
     pub(crate) async fn send(
@@ -109,13 +109,13 @@ impl Healths {
         gate: &Gate,
     ) -> Result<Verdict, Failure> {
         let claim = job.claim();
-        let before = lock(&self.known).get(claim).cloned();
+        let before = self.known.lock().get(claim).cloned();
         let Some(wanted) = wanted(job, kept_in_claim, before.as_ref()) else {
             // Where nothing was ever written, that nothing had to be written proves no right to do so.
-            let proven = lock(&self.place).is_there();
+            let proven = self.place.lock().is_there();
             return Ok(if proven { Verdict::Already } else { Verdict::Unsupported });
         };
-        if !lock(&self.place).may_try(now()) {
+        if !self.place.lock().may_try(now()) {
             return Ok(Verdict::Unsupported);
         }
         let report = wanted.as_ref().map(|(conditions, since)| self.report(conditions, *since));
@@ -128,8 +128,8 @@ impl Healths {
             }
             // The object, or the claim of that name, is another one. Should our claim be there, it is tried again soon.
             Written::Another => {
-                lock(&self.known).remove(claim);
-                lock(&self.place).soon();
+                self.known.lock().remove(claim);
+                self.place.lock().soon();
                 Ok(Verdict::Gone)
             }
             Written::NoResource => {
@@ -154,7 +154,7 @@ impl Healths {
     }
 
     fn remember(&self, claim: &ObjectRef, written: Option<(Conditions, Timestamp)>) {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         match written {
             Some(said) if !said.0.is_empty() && (known.len() < REMEMBERED || known.contains_key(claim)) => {
                 known.insert(claim.clone(), said);
@@ -165,7 +165,7 @@ impl Healths {
 
     /// From the first report on, the hub must be able to see that we live.
     fn beat(&self) {
-        let mut running = lock(&self.heartbeat);
+        let mut running = self.heartbeat.lock();
         if self.options.beats && running.is_empty() {
             let HealthOptions { driver, lease, .. } = &self.options;
             let heartbeat = Heartbeat::new(&self.client, &lease.namespace, &lease.name, driver, HEARTBEAT);
@@ -174,12 +174,12 @@ impl Healths {
     }
 
     fn found(&self, found: Found) {
-        if lock(&self.place).note(now(), found) {
+        if self.place.lock().note(now(), found) {
             match found {
                 Found::There => tracing::info!("what the driver says is stored in VolumeHealths for the hub"),
                 Found::Missing => tracing::info!(
-                    "VolumeHealths (deploy/chart/files/crds) are not installed, so the hub cannot be told what the driver \
-                     says; looked for again every {} minutes",
+                    "VolumeHealths (deploy/chart/files/crds) are not installed, so the driver's answers cannot be reported to \
+                     the hub; checked again every {} minutes",
                     place::RETRY_EVERY.as_secs() / 60
                 ),
                 Found::Old => tracing::warn!(
@@ -216,10 +216,6 @@ fn wanted(
 
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl Heartbeat {
                     self.lease = None;
                     if !std::mem::replace(&mut self.trouble, true) {
                         tracing::warn!(
-                            "the hub is not told that we live, by the lease {}: {}; trying on",
+                            "the lease {} that tells the hub that this process runs cannot be renewed: {}; retrying",
                             self.name,
                             sentence(&failure)
                         );

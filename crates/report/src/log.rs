@@ -35,8 +35,9 @@ pub(crate) fn tell(transition: &Transition) {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
     use std::io;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use volmedic_health::{Condition, Ending, Reason, Status, Vantage};
 
@@ -47,7 +48,7 @@ mod tests {
 
     impl io::Write for Paper {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
+            self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -67,7 +68,7 @@ mod tests {
             change,
         };
         tracing::subscriber::with_default(subscriber, || tell(&transition));
-        serde_json::from_slice(&paper.0.lock().unwrap()).unwrap()
+        serde_json::from_slice(&paper.0.lock()).unwrap()
     }
 
     #[test]

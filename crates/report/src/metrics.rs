@@ -3,12 +3,11 @@
 mod agent;
 mod view;
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -36,7 +35,7 @@ const PROBE_SECONDS: Described = (
     "csi_volume_health_probe_duration_seconds",
     "histogram",
     &["driver_name", "method_name"],
-    "How long looks at the health of volumes took",
+    "Duration of checks of volumes, in seconds",
 );
 const TRANSITIONS: Described = (
     "volmedic_transitions_total",
@@ -187,7 +186,7 @@ impl Reports {
 
     /// Missing rights are told once for each outlet; the counter shows the rest.
     pub(crate) fn forbidden(&self, outlet: Outlet, why: &str) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         if !told.contains(&outlet) {
             told.push(outlet);
             let what = match outlet {
@@ -197,7 +196,7 @@ impl Reports {
                     "VolumeHealths: grant create on volumehealths and patch on volumehealths/status"
                 }
             };
-            tracing::warn!("the API server does not let us write {what}; told once: {why}");
+            tracing::warn!("the API server does not let us write {what}; logged once: {why}");
         }
     }
 }

@@ -170,7 +170,7 @@ impl Writer {
     fn tell(&mut self, trouble: Option<String>) {
         match (&trouble, &self.trouble) {
             (Some(new), old) if old.as_ref() != Some(new) => {
-                tracing::warn!("this node's volume health is not reported to the hub: {new}; trying on");
+                tracing::warn!("this node's volume health is not reported to the hub: {new}; retrying");
             }
             (None, Some(_)) => tracing::info!("this node's volume health is reported to the hub again"),
             _ => {}

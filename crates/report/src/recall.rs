@@ -54,11 +54,11 @@ pub struct Recalled {
 
 #[derive(Debug, Error)]
 pub enum RecallError {
-    #[error("cannot read the events written earlier: {0}; without them news would be told twice")]
+    #[error("cannot read the events written earlier: {0}; without them changes would be reported twice")]
     Events(String),
-    #[error("cannot read the claims' stored health: {0}; without it news would be told twice")]
+    #[error("cannot read the claims' stored health: {0}; without it changes would be reported twice")]
     Claims(String),
-    #[error("cannot read what was stored in VolumeHealths: {0}; without it recoveries would not be told")]
+    #[error("cannot read what was stored in VolumeHealths: {0}; without it recoveries would not be reported")]
     Reports(String),
 }
 
@@ -122,7 +122,7 @@ impl Recall {
             Ok(()) | Err(Failure::Gone) => Ok(()),
             Err(Failure::Forbidden(why)) => {
                 tracing::warn!(
-                    "cannot read what was stored in VolumeHealths: {why}; a recovery since then may not be told to the \
+                    "cannot read what was stored in VolumeHealths: {why}; a recovery since then may not be reported to the \
                      hub; grant list on volumehealths"
                 );
                 Ok(())
@@ -136,7 +136,7 @@ fn within(count: &mut usize, what: &str) -> bool {
     *count += 1;
     if *count == MOST + 1 {
         tracing::warn!(
-            "more than {MOST} {what} of ours are stored; the rest is not read, and may be told again"
+            "more than {MOST} {what} of ours are stored; the rest is not read, and may be reported again"
         );
     }
     *count <= MOST

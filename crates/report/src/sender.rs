@@ -7,9 +7,10 @@ mod work;
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -103,7 +104,7 @@ pub(crate) struct Gate(Mutex<Pace>);
 
 impl Gate {
     pub(crate) async fn pass(&self) {
-        let wait = lock(&self.0).take(now());
+        let wait = self.0.lock().take(now());
         if !wait.is_zero() {
             sleep(wait).await;
         }
@@ -189,7 +190,7 @@ impl<C: Courier> Sender<C> {
     /// Queues a job and returns at once.
     pub(crate) fn push(&self, job: C::Job) {
         let lost = {
-            let mut waiting = lock(&self.shared.waiting);
+            let mut waiting = self.shared.waiting.lock();
             let lost = waiting.queue.push(Parcel { job, tries: 0, first: None });
             waiting.overflowed |= lost.is_some();
             self.shared.publish(&waiting);
@@ -217,7 +218,7 @@ impl<C: Courier> Sender<C> {
 
     /// Whether something was lost for want of room and there is room again; answers yes once.
     pub(crate) fn take_overflow(&self) -> bool {
-        let mut waiting = lock(&self.shared.waiting);
+        let mut waiting = self.shared.waiting.lock();
         let room = waiting.queue.len() + waiting.flying <= self.shared.capacity / 4;
         room && std::mem::take(&mut waiting.overflowed)
     }
@@ -246,10 +247,6 @@ impl<C: Courier> Shared<C> {
 
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@ mod shape;
 mod support;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use jiff::Timestamp;
 use kube::Client;
 use kube::api::{Patch, PatchParams, Request};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::watch;
 use volmedic_api::{Kind, ObjectRef};
@@ -136,7 +136,7 @@ impl Statuses {
 
     /// What had been stored before this process began.
     pub(crate) fn prime(&self, stored: &[Stored]) {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         for Stored { claim, conditions, at } in stored.iter().take(REMEMBERED) {
             known.insert(claim.clone(), (conditions.clone(), *at));
         }
@@ -144,7 +144,7 @@ impl Statuses {
 
     /// The claims of which it is remembered that something is wrong with them.
     pub(crate) fn said_ill(&self) -> Vec<ObjectRef> {
-        let known = lock(&self.known);
+        let known = self.known.lock();
         known.iter().filter(|(_, (said, _))| !said.is_empty()).map(|(claim, _)| claim.clone()).collect()
     }
 
@@ -159,16 +159,16 @@ impl Statuses {
 
     /// The server may be another one now.
     pub(crate) fn look_again(&self) {
-        lock(&self.field).look_again();
+        self.field.lock().look_again();
     }
 
     pub(crate) async fn send(&self, job: &StatusJob, gate: &Gate) -> Result<Verdict, Failure> {
         let Some(wanted) = self.wanted(job) else { return Ok(Verdict::Already) };
         let now = now();
-        if !lock(&self.field).may_try(now) {
+        if !self.field.lock().may_try(now) {
             return Ok(Verdict::Unsupported);
         }
-        if lock(&self.fights).keeps_away(now, &job.claim.uid) {
+        if self.fights.lock().keeps_away(now, &job.claim.uid) {
             return Ok(Verdict::Contested);
         }
         match self.write(job, wanted.as_ref(), gate).await {
@@ -183,7 +183,7 @@ impl Statuses {
     #[allow(clippy::option_option)]
     fn wanted(&self, job: &StatusJob) -> Option<Option<HealthStatus>> {
         let Desired::Says { conditions, at } = &job.desired else { return Some(None) };
-        let known = lock(&self.known);
+        let known = self.known.lock();
         let Some((stored, since)) = known.get(&job.claim) else {
             return Some(Some(HealthStatus::new(conditions, *at)));
         };
@@ -209,7 +209,7 @@ impl Statuses {
             other => other?,
         };
         let Some(wanted) = wanted else {
-            lock(&self.known).remove(&job.claim);
+            self.known.lock().remove(&job.claim);
             return Ok(Verdict::Sent);
         };
         if answer.status.health_status.as_ref().is_some_and(|stored| stored.set() != wanted.set()) {
@@ -235,7 +235,7 @@ impl Statuses {
     /// Takes our part away, or it would stand there unattended beside theirs.
     async fn give_way(&self, job: &StatusJob, gate: &Gate) -> Result<Verdict, Failure> {
         self.apply(job, None, true, gate).await?;
-        lock(&self.known).remove(&job.claim);
+        self.known.lock().remove(&job.claim);
         Ok(Verdict::Contested)
     }
 
@@ -292,7 +292,7 @@ impl Statuses {
     }
 
     fn fight(&self, job: &StatusJob, why: &str) -> Fight {
-        let fight = lock(&self.fights).note(now(), &job.claim.uid);
+        let fight = self.fights.lock().note(now(), &job.claim.uid);
         if fight == Fight::GiveWay {
             tracing::warn!(
                 "another writer keeps changing the health status of {}; it is left alone for an hour: {why}",
@@ -303,11 +303,11 @@ impl Statuses {
     }
 
     fn note(&self, support: Support) {
-        if lock(&self.field).note(now(), support) {
+        if self.field.lock().note(now(), support) {
             match support {
                 Support::Dropped => tracing::info!(
                     "the API server does not keep status.healthStatus of claims (feature gate CSIVolumeHealth); \
-                     events tell what is wrong, and the field is tried again every hour"
+                     events report what is wrong, and the field is tried again every hour"
                 ),
                 Support::Kept => tracing::info!("the API server keeps status.healthStatus of claims"),
                 Support::Forbidden | Support::Unknown => {}
@@ -318,7 +318,7 @@ impl Statuses {
 
     fn remember(&self, job: &StatusJob, written: &HealthStatus) {
         let (conditions, claim) = (written.conditions(), &job.claim);
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         match written.time() {
             Some(at) if !conditions.is_empty() && (known.len() < REMEMBERED || known.contains_key(claim)) => {
                 known.insert(claim.clone(), (conditions, at));
@@ -332,8 +332,4 @@ impl Statuses {
 
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -82,7 +82,7 @@ fn main() -> std::io::Result<()> {
         for transition in ledger.record(ago(minutes), &subject, &vantage, sight) {
             let beliefs = ledger.beliefs(&subject);
             let belief = beliefs.iter().find(|(other, _)| **other == transition.vantage);
-            history.tell(Moment::new(&transition, belief.map(|(_, belief)| belief)));
+            history.record(Moment::new(&transition, belief.map(|(_, belief)| belief)));
         }
     };
     let node = |number: usize| Vantage::Node(format!("worker-{number}").into());

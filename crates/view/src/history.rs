@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::broadcast;
 use volmedic_health::{
@@ -144,7 +145,7 @@ impl History {
     }
 
     /// Keeps it and tells whoever listens.
-    pub fn tell(&self, moment: Moment) {
+    pub fn record(&self, moment: Moment) {
         let moment = Arc::new(moment);
         self.keep(moment.clone());
         // Nobody listens: nobody has to be told.
@@ -159,7 +160,7 @@ impl History {
     }
 
     fn keep(&self, moment: Arc<Moment>) {
-        let mut moments = self.lock();
+        let mut moments = self.moments.lock();
         if moments.len() == self.limit {
             moments.pop_front();
         }
@@ -172,7 +173,7 @@ impl History {
 
     /// The latest, newest first.
     pub fn latest(&self, count: usize) -> Vec<Arc<Moment>> {
-        self.lock().iter().rev().take(count).cloned().collect()
+        self.moments.lock().iter().rev().take(count).cloned().collect()
     }
 
     /// All that is kept about a volume and about the storage behind it, oldest first.
@@ -180,19 +181,15 @@ impl History {
         let about = |moment: &&Arc<Moment>| {
             *moment.driver == *driver && moment.volume.as_deref().is_none_or(|v| v == volume)
         };
-        self.lock().iter().filter(about).cloned().collect()
+        self.moments.lock().iter().filter(about).cloned().collect()
     }
 
     pub fn len(&self) -> usize {
-        self.lock().len()
+        self.moments.lock().len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.lock().is_empty()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Moment>>> {
-        self.moments.lock().unwrap_or_else(PoisonError::into_inner)
+        self.moments.lock().is_empty()
     }
 }
 
@@ -261,9 +258,9 @@ mod tests {
         let (_, moments) = story();
         let history = History::new(3);
         for number in 0..5 {
-            history.tell(Moment { volume: Some(format!("v{number}").into()), ..moments[0].clone() });
+            history.record(Moment { volume: Some(format!("v{number}").into()), ..moments[0].clone() });
         }
-        history.tell(Moment { volume: None, ..moments[0].clone() });
+        history.record(Moment { volume: None, ..moments[0].clone() });
         assert_eq!(history.len(), 3);
         let names: Vec<_> = history.latest(9).iter().map(|moment| moment.volume.clone()).collect();
         assert_eq!(names, [None, Some("v4".into()), Some("v3".into())]);

@@ -69,7 +69,7 @@ fn hostile() -> Arc<Shelf> {
     let told = ledger.record(Timestamp::now(), &subject, &vantage, sight);
     let beliefs = ledger.beliefs(&subject);
     for transition in &told {
-        history.tell(Moment::new(transition, beliefs.first().map(|(_, belief)| belief)));
+        history.record(Moment::new(transition, beliefs.first().map(|(_, belief)| belief)));
     }
     let seen_by = beliefs.into_iter().map(Into::into).collect();
     let row = Row {
@@ -147,7 +147,7 @@ async fn hostile_names_are_harmless_on_every_page() {
     for (path, status, shows) in [
         ("/", StatusCode::OK, "&lt;script&gt;alert(1)"),
         (&search, StatusCode::OK, "&lt;script&gt;alert(1)"),
-        (&volume, StatusCode::OK, "What was told"),
+        (&volume, StatusCode::OK, "What was reported"),
         (&volume, StatusCode::OK, "What was done to heal it"),
         (&missing, StatusCode::NOT_FOUND, "No such volume"),
         ("/nodes", StatusCode::OK, "not ready"),
@@ -237,7 +237,7 @@ async fn changes_come_as_they_happen() {
     };
     assert!(next().await.contains("event: hello"));
     let moment = source.history.latest(1)[0].clone();
-    source.history.tell(Moment { text: "it changed\n\nevent: forged".into(), ..(*moment).clone() });
+    source.history.record(Moment { text: "it changed\n\nevent: forged".into(), ..(*moment).clone() });
     let event = next().await;
     assert!(event.contains("event: change") && event.contains(r"it changed\n\nevent: forged"), "{event}");
 }

@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use tracing::Level;
 
-use crate::logging::Logging;
-use crate::{
-    agent, conformance, controller, demo, doctor, driver, explain, fault, heal, hub, manual, mounter, report,
-    status, watch,
-};
+use volmedic_cli::{conformance, doctor, explain, fault, heal, report, status};
+use volmedic_roles::{agent, controller, driver, hub, mounter, watch};
+use volmedic_runtime::logging::Logging;
+
+use crate::manual;
 
 /// Watches the health of Kubernetes volumes and heals them.
 #[derive(Debug, Parser)]
@@ -26,7 +26,7 @@ Examples:
   volmedic status                                              # a cluster's volumes, worst first
   volmedic help agent                                          # what a command takes
 
-Exit codes: 0 when all went well, 1 when something failed (the last line on standard error says what), 2 when the command
+Exit codes: 0 on success, 1 when something failed (the last line on standard error says what), 2 when the command
 line is wrong. Some commands have more; their own help says so."
 )]
 pub(crate) struct Cli {
@@ -43,7 +43,7 @@ enum Role {
     /// Check how any CSI driver reports the health of its volumes.
     Conformance(conformance::Args),
     Controller(Box<controller::Args>),
-    Demo(demo::Args),
+    Demo(volmedic_demo::Args),
     Doctor(doctor::Args),
     /// Serve the reference CSI driver: volumes on loop devices or in userspace, health in both dialects.
     Driver(driver::Args),
@@ -67,7 +67,7 @@ impl Role {
         if let Self::Controller(args) = self { args.verbosity() } else { None }
     }
 
-    /// What is logged if nobody says otherwise. Where the output is for people, log lines would be in the way.
+    /// The default log level. Where the output is for people, log lines would be in the way.
     fn usual_level(&self) -> Option<Level> {
         match self {
             Self::Demo(args) => args.usual_level(),
@@ -87,7 +87,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Role::Completions(args) => manual::completions::run(&args, Cli::command()),
         Role::Conformance(args) => conformance::run(args),
         Role::Controller(args) => controller::run(*args),
-        Role::Demo(args) => demo::run(args),
+        Role::Demo(args) => volmedic_demo::run(args),
         Role::Doctor(args) => return ended(doctor::run(&args)),
         Role::Driver(args) => driver::run(args),
         Role::Explain(args) => return ended(explain::run(*args)),
@@ -108,7 +108,7 @@ fn ended(outcome: Result<ExitCode, Box<dyn Error>>) -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            // There is nobody left to tell if this fails too.
+            // If this fails too, there is nowhere left to report it.
             let _ = writeln!(io::stderr(), "volmedic: {}", chain(&*error));
             ExitCode::FAILURE
         }

@@ -1,33 +1,8 @@
-//! The binary: arguments, roles, wiring, exit codes. Each role has a file of its own.
+//! The binary: the command line and exit codes. What a command does is in `volmedic-roles`, `volmedic-cli` or `volmedic-demo`.
 
-mod agent;
 mod allocator;
 mod app;
-mod cluster;
-mod conformance;
-mod controller;
-mod demo;
-mod doctor;
-mod driver;
-mod explain;
-mod fault;
-mod flags;
-mod heal;
-mod http;
-mod hub;
-mod listen;
-mod logging;
-mod look;
 mod manual;
-mod mounter;
-mod page;
-mod report;
-mod signals;
-mod size;
-mod status;
-mod terminal;
-mod watch;
-mod ways;
 
 use std::process::ExitCode;
 
@@ -37,6 +12,6 @@ fn main() -> ExitCode {
     // This program is also its own helper; then nothing below runs.
     volmedic_host::helper::run_if_asked();
     allocator::tune();
-    let words = controller::with_two_dashes(std::env::args_os().collect());
+    let words = volmedic_roles::controller::with_two_dashes(std::env::args_os().collect());
     app::run(app::Cli::parse_from(words))
 }

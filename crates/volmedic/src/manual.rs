@@ -40,24 +40,24 @@ mod tests {
 
     use super::*;
 
-    fn check(command: &clap::Command, told: &mut Vec<String>) {
+    fn check(command: &clap::Command, found: &mut Vec<String>) {
         let help = command.clone().render_long_help().to_string();
         let name = command.get_display_name().unwrap_or(command.get_name());
         for part in ["Example", "Exit codes"] {
             if !help.lines().any(|line| line.starts_with(part)) {
-                told.push(format!("the help of {name} has no part {part:?}"));
+                found.push(format!("the help of {name} has no part {part:?}"));
             }
         }
         if command.get_about().is_none_or(|about| about.to_string().trim().is_empty()) {
-            told.push(format!("the help of {name} does not say what it is for"));
+            found.push(format!("the help of {name} does not say what it is for"));
         }
         for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
             if argument.get_help().is_none() {
-                told.push(format!("{name} does not say what {} is", argument.get_id()));
+                found.push(format!("{name} does not say what {} is", argument.get_id()));
             }
         }
         for one in visible(command) {
-            check(one, told);
+            check(one, found);
         }
     }
 
@@ -65,8 +65,8 @@ mod tests {
     fn the_help_of_every_command_shows_an_example_and_the_exit_codes() {
         let mut command = crate::app::Cli::command();
         command.build();
-        let mut told = Vec::new();
-        check(&command, &mut told);
-        assert!(told.is_empty(), "{}", told.join("\n"));
+        let mut found = Vec::new();
+        check(&command, &mut found);
+        assert!(found.is_empty(), "{}", found.join("\n"));
     }
 }

@@ -6,7 +6,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* By these a pod is found; they never change. Takes a list: the root, the component. */}}
+{{/* The labels that select a pod. They never change. Takes a list: the root, the component. */}}
 {{- define "volmedic.selector" -}}
 app.kubernetes.io/name: volmedic
 app.kubernetes.io/component: {{ index . 1 }}
@@ -64,7 +64,7 @@ The objects of a file that is also shipped on its own, put into the release's na
 {{- end }}
 {{- end -}}
 
-{{/* Restricted, by the Pod Security Standards. */}}
+{{/* The level `restricted` of the Pod Security Standards. */}}
 {{- define "volmedic.restricted" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -87,7 +87,7 @@ readinessProbe:
   timeoutSeconds: 5
 {{- end -}}
 
-{{/* What a pod is told about itself. */}}
+{{/* The pod's own name and namespace. */}}
 {{- define "volmedic.whoami" -}}
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
@@ -96,8 +96,8 @@ readinessProbe:
 {{- end -}}
 
 {{/*
-A certificate for one name, signed by an authority whose key is thrown away. What is there already stays, so that an
-upgrade changes nothing; where Helm cannot look (`helm template`), it is made anew.
+A certificate for one name, signed by an authority whose key is discarded. An existing certificate is kept, so that an
+upgrade changes nothing. `helm template` cannot read the cluster and always creates a new one.
   root, name, component, host
 */}}
 {{- define "volmedic.certificate" -}}
@@ -120,7 +120,7 @@ type: kubernetes.io/tls
 data: {{- toYaml $data | nindent 2 }}
 {{- end -}}
 
-{{/* What is known of a driver, with what was given for it on top. Takes a list: the root, the entry. */}}
+{{/* The known values of a driver, overridden by the given ones. Takes a list: the root, the entry. */}}
 {{- define "volmedic.driver" -}}
 {{- $root := index . 0 -}}
 {{- $entry := index . 1 -}}
@@ -160,14 +160,14 @@ args:
 env: {{- include "volmedic.whoami" $root | nindent 2 }}
 ports:
   - {name: volmedic, containerPort: {{ $values.httpPort }}}
-# No readiness probe: the driver is no less ready when we are not.
+# No readiness probe: the driver is ready even if this sidecar is not.
 livenessProbe:
   httpGet: {path: /healthz/leader-election, port: volmedic}
   periodSeconds: 20
   timeoutSeconds: 5
   failureThreshold: 6
 resources: {{- toYaml $values.resources | nindent 2 }}
-# As the user of the pod, who owns the socket.
+# Runs as the pod's user, who owns the socket.
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true

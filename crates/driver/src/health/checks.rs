@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use volmedic_health::{Condition, Status, WellKnown};
 use volmedic_host::block::Sysfs;
 use volmedic_host::helper::{Answer, Helpers, Question};
@@ -178,7 +178,7 @@ impl Checks {
     }
 
     fn lock_full(&self) -> MutexGuard<'_, HashMap<String, Full>> {
-        self.full.lock().unwrap_or_else(PoisonError::into_inner)
+        self.full.lock()
     }
 }
 

@@ -1,8 +1,10 @@
 //! One look per volume at a time. A caller shares the result of another only if it is not older than its own question.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 /// The looks under way.
 #[derive(Debug)]
@@ -47,7 +49,7 @@ impl<T: Clone> Flights<T> {
         let mut waited = false;
         let flight = loop {
             let flight = {
-                let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut open = self.open.lock();
                 match open.get(key) {
                     Some(flight) => flight.clone(),
                     None => {
@@ -76,7 +78,7 @@ impl<T: Clone> Flight<T> {
     /// Its result, if it has one. `None` when it is not over at `end`.
     #[expect(clippy::option_option, reason = "not over, and over without a result, are different")]
     fn wait(&self, end: Instant) -> Option<Option<T>> {
-        let mut landed = self.landed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut landed = self.landed.lock();
         loop {
             match &*landed {
                 Landing::Landed(result) => return Some(Some(result.clone())),
@@ -87,7 +89,7 @@ impl<T: Clone> Flight<T> {
             if left.is_zero() {
                 return None;
             }
-            landed = self.told.wait_timeout(landed, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.told.wait_for(&mut landed, left);
         }
     }
 }
@@ -103,9 +105,9 @@ struct Pilot<'f, T> {
 impl<T> Drop for Pilot<'_, T> {
     fn drop(&mut self) {
         // Closed before those that wait are woken: a caller in between starts a new look rather than get an old result.
-        self.flights.open.lock().unwrap_or_else(PoisonError::into_inner).remove(self.key);
+        self.flights.open.lock().remove(self.key);
         let result = std::mem::replace(&mut self.result, Landing::Lost);
-        *self.flight.landed.lock().unwrap_or_else(PoisonError::into_inner) = result;
+        *self.flight.landed.lock() = result;
         self.flight.told.notify_all();
     }
 }
@@ -143,7 +145,7 @@ mod tests {
             );
             assert_eq!(flights.share("other", now, LONG, |_| 77), Some(77), "another volume is not held up");
             // The sharers hold the flight besides the map, its pilot and nobody else.
-            while Arc::strong_count(&flights.open.lock().unwrap()["v"]) < 2 + sharers.len() {
+            while Arc::strong_count(&flights.open.lock()["v"]) < 2 + sharers.len() {
                 std::thread::yield_now();
             }
             release.wait();
@@ -172,7 +174,7 @@ mod tests {
             let new = scope.spawn(|| flights.share("v", after, LONG, |_| "healed"));
             let patience = Duration::from_millis(1);
             assert_eq!(flights.share("v", after, patience, |_| "two at a time"), None, "no more patience");
-            while Arc::strong_count(&flights.open.lock().unwrap()["v"]) < 3 {
+            while Arc::strong_count(&flights.open.lock()["v"]) < 3 {
                 std::thread::yield_now();
             }
             release.wait();
@@ -203,7 +205,7 @@ mod tests {
                         flights.share("v", before + Duration::from_nanos(n), LONG, |waited| {
                             assert!(waited, "what it knows is old by now");
                             // Until the others have seen that this one is under way.
-                            while Arc::strong_count(&flights.open.lock().unwrap()["v"]) < 2 + 3 {
+                            while Arc::strong_count(&flights.open.lock()["v"]) < 2 + 3 {
                                 std::thread::yield_now();
                             }
                             acts.fetch_add(1, Ordering::SeqCst) + 1
@@ -211,7 +213,7 @@ mod tests {
                     })
                 })
                 .collect();
-            while Arc::strong_count(&flights.open.lock().unwrap()["v"]) < 2 + new.len() {
+            while Arc::strong_count(&flights.open.lock()["v"]) < 2 + new.len() {
                 std::thread::yield_now();
             }
             release.wait();
@@ -236,7 +238,7 @@ mod tests {
             });
             entered.wait();
             let sharer = scope.spawn(|| flights.share("v", now, LONG, |_| unreachable!("shared")));
-            while Arc::strong_count(&flights.open.lock().unwrap()["v"]) < 3 {
+            while Arc::strong_count(&flights.open.lock()["v"]) < 3 {
                 std::thread::yield_now();
             }
             release.wait();

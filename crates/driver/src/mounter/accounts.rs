@@ -4,9 +4,10 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::state_dir::VolumeDir;
@@ -48,7 +49,7 @@ impl Accounts {
 
     /// Reads the control files, if that was not done just now.
     fn refresh(&self) {
-        let Ok(mut read) = self.read.try_lock() else { return };
+        let Some(mut read) = self.read.try_lock() else { return };
         if read.is_some_and(|at| at.elapsed() < FRESH) {
             return;
         }
@@ -103,7 +104,7 @@ impl Accounts {
     /// Forgets what was read of the control files.
     #[cfg(test)]
     fn forget(&self) {
-        *self.read.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        *self.read.lock() = None;
     }
 }
 

@@ -9,8 +9,8 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, linkat, open, openat, unlinkat};
 use rustix::io::Errno;
 
@@ -82,6 +82,6 @@ impl Deleted {
     }
 
     fn kept(&self) -> MutexGuard<'_, HashSet<u64>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }

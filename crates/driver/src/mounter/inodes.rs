@@ -12,10 +12,11 @@ use std::fs::File;
 use std::hash::Hash;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fuser::{FileAttr, FileType, INodeNo};
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{Mode, OFlags, Stat, fstat, open, openat};
 use rustix::io::{Errno, Result};
 
@@ -237,5 +238,5 @@ fn attributes(stat: &Stat, inode: INodeNo) -> FileAttr {
 }
 
 pub(super) fn locked<K: Hash + Eq, V>(map: &Mutex<HashMap<K, V>>) -> MutexGuard<'_, HashMap<K, V>> {
-    map.lock().unwrap_or_else(PoisonError::into_inner)
+    map.lock()
 }

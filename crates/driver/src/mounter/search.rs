@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::{Errno, Result};
 
@@ -33,7 +34,7 @@ impl Search {
     /// Opens the file with this number. `ESTALE` when the volume has none. The volume is walked at the first
     /// question, and again only after something was moved.
     pub(super) fn find(&self, root: &Arc<OwnedFd>, device: u64, inode: u64) -> Result<OwnedFd> {
-        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.index.lock();
         let moves = self.moves.load(Ordering::Acquire);
         if let Some(index) = &*index {
             match index.open(root, device, inode) {

@@ -5,7 +5,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::disk::{read_record, sync_dir, write_record};
 use crate::error::{Error, Result};
@@ -50,7 +51,7 @@ impl Nodes {
     /// Nothing was done with a volume that has no record.
     pub(crate) fn get(&self, id: &str) -> Result<NodeRecord> {
         if let Some(known) = &self.known {
-            match known.lock().unwrap_or_else(PoisonError::into_inner).get(id) {
+            match known.lock().get(id) {
                 Some(Some(record)) => return Ok(record.clone()),
                 None => return Ok(NodeRecord::default()),
                 // Broken when it was read; perhaps it has been mended.
@@ -68,7 +69,7 @@ impl Nodes {
 
     /// A volume that was put at a place inside of this one, or around it.
     pub(crate) fn nested_with(&self, path: &Path) -> Option<String> {
-        let known = self.known.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.as_ref()?.lock();
         let nested = |other: &Path| other != path && (other.starts_with(path) || path.starts_with(other));
         let found = known.iter().find(|(_, record)| {
             record.as_ref().is_some_and(|record| {
@@ -95,7 +96,7 @@ impl Nodes {
             write_record(&directory.node_record(), record)?;
         }
         if let Some(known) = &self.known {
-            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = known.lock();
             if *record == NodeRecord::default() {
                 known.remove(id);
             } else {
@@ -108,7 +109,7 @@ impl Nodes {
     /// The volume is going away, and its record with it.
     pub(crate) fn forget(&self, id: &str) {
         if let Some(known) = &self.known {
-            known.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+            known.lock().remove(id);
         }
     }
 

@@ -5,7 +5,9 @@ use std::fs;
 use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Shelved;
 use super::disk::{read_record, remove_tree, sync_dir, write_record};
@@ -166,5 +168,5 @@ impl<T: Shelved> Index<T> {
 }
 
 fn locked<T>(index: &Mutex<Index<T>>) -> MutexGuard<'_, Index<T>> {
-    index.lock().unwrap_or_else(PoisonError::into_inner)
+    index.lock()
 }

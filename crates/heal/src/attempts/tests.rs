@@ -2,9 +2,9 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use volmedic_api::resource::{HealOutcome, time};
 
@@ -29,7 +29,7 @@ async fn step() {
 impl AttemptStore for &Server {
     async fn read(&self) -> Result<Option<Vec<Heal>>, String> {
         step().await;
-        Ok(Some(self.heals.lock().unwrap().clone()))
+        Ok(Some(self.heals.lock().clone()))
     }
 
     async fn change(
@@ -37,10 +37,10 @@ impl AttemptStore for &Server {
         change: impl Fn(&[Heal]) -> Result<Vec<Heal>, String> + Send + Sync,
     ) -> Result<(), Unchanged> {
         step().await;
-        let mut heals = self.heals.lock().unwrap();
+        let mut heals = self.heals.lock();
         let after = change(&heals).map_err(Unchanged::Declined)?;
         if let Some(begun) = after.iter().find(|heal| heal.outcome == HealOutcome::Started) {
-            self.history.lock().unwrap().push(format!("began {}", begun.attempt));
+            self.history.lock().push(format!("began {}", begun.attempt));
         }
         *heals = after;
         Ok(())
@@ -49,7 +49,7 @@ impl AttemptStore for &Server {
     async fn report_lost(&self, lost: &Heal) -> Result<(), String> {
         step().await;
         let event = format!("lost {}", lost.attempt);
-        let mut history = self.history.lock().unwrap();
+        let mut history = self.history.lock();
         // An event of this name is there already.
         if !history.contains(&event) {
             history.push(event);
@@ -78,7 +78,7 @@ fn started(second: i64, attempt: u32) -> Heal {
 /// One life of a healer, as far as it gets: the lost attempt is closed while the next one begins. Answers how the
 /// beginning went, if it came to an end.
 fn live(server: &Server, turns: &mut impl Iterator<Item = Turn>) -> Option<Result<bool, String>> {
-    let found = server.heals.lock().unwrap().clone();
+    let found = server.heals.lock().clone();
     let lost = found.iter().find(|heal| heal.outcome == HealOutcome::Started);
     let (lost, store) = (lost.filter(|heal| heal.attempt == 1).cloned(), server);
     let mut closing = pin!(async {
@@ -118,15 +118,15 @@ enum Turn {
 fn play(turns: &[Turn]) -> Vec<String> {
     let server = Server { heals: Mutex::new(vec![started(10, 1)]), ..Server::default() };
     let mut left = turns.iter().copied();
-    let begun = || server.heals.lock().unwrap().iter().any(|heal| heal.attempt == 2);
+    let begun = || server.heals.lock().iter().any(|heal| heal.attempt == 2);
     // As many lives as there are kills, and each finds what the one before left; until attempt 2 is under way.
     while !begun() {
         // Whatever was decided while both were under way, a beginning that fails says so and is tried again.
         let _ = live(&server, &mut left);
     }
-    let kept: Vec<_> = server.heals.lock().unwrap().iter().map(|heal| (heal.attempt, heal.outcome)).collect();
+    let kept: Vec<_> = server.heals.lock().iter().map(|heal| (heal.attempt, heal.outcome)).collect();
     assert_eq!(kept, [(2, HealOutcome::Started), (1, HealOutcome::Failed)], "for {turns:?}");
-    server.history.into_inner().unwrap()
+    server.history.into_inner()
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn an_attempt_that_may_still_be_under_way_is_neither_closed_nor_doubled() {
         poll(beginning.as_mut(), &mut context, &mut begun);
     }
     assert!(begun.unwrap().unwrap_err().contains("may be at it until 1970-01-01T00:00:19Z"));
-    assert!(server.history.lock().unwrap().is_empty());
+    assert!(server.history.lock().is_empty());
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn an_attempt_whose_healer_lived_on_is_not_called_lost() {
         poll(closing.as_mut(), &mut context, &mut closed);
     }
     assert_eq!(closed, Some(Ok(false)));
-    assert!(server.history.lock().unwrap().is_empty());
+    assert!(server.history.lock().is_empty());
 }
 
 proptest! {

@@ -6,10 +6,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
@@ -154,14 +155,14 @@ impl Dialer {
 
     async fn channel(&self, relay: &Relayed) -> Result<Channel, DialError> {
         let key = (relay.address, relay.generation.clone());
-        if let Some(channel) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        if let Some(channel) = self.kept.lock().get(&key) {
             return Ok(channel.clone());
         }
         let stream = self.dial(relay).await?;
         let once = Mutex::new(Some(stream));
         // The channel would dial again on its own, without looking at the authority anew; it gets an error instead.
         let connector = tower::service_fn(move |_: Uri| {
-            let stream = once.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let stream = once.lock().take();
             async move { stream.map(TokioIo::new).ok_or_else(|| io::Error::other("the connection has ended")) }
         });
         let endpoint = Endpoint::from_static("http://relay")
@@ -169,7 +170,7 @@ impl Dialer {
             .keep_alive_timeout(SHORT)
             .keep_alive_while_idle(false);
         let channel = endpoint.connect_with_connector_lazy(connector);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         // What the relay was before it restarted is of no use any more.
         kept.retain(|(address, generation), _| *address != relay.address || *generation == relay.generation);
         if kept.len() < MOST_KEPT {
@@ -179,7 +180,7 @@ impl Dialer {
     }
 
     fn forget(&self, relay: &Relayed) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         kept.retain(|(address, _), _| *address != relay.address);
     }
 

@@ -59,7 +59,7 @@ pub struct Metrics {
     brakes: Gauge<i64, AtomicI64>,
     relays: Gauge<i64, AtomicI64>,
     distrusted: Family<Why, Counter<u64, AtomicU64>>,
-    drivers: std::sync::Arc<std::sync::Mutex<std::collections::BTreeSet<String>>>,
+    drivers: std::sync::Arc<parking_lot::Mutex<std::collections::BTreeSet<String>>>,
 }
 
 impl Default for Metrics {
@@ -117,7 +117,7 @@ impl Metrics {
     }
 
     fn driver(&self, name: &str) -> String {
-        let mut drivers = self.drivers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut drivers = self.drivers.lock();
         if drivers.contains(name) || drivers.len() < MOST_DRIVERS && drivers.insert(name.to_owned()) {
             return name.to_owned();
         }

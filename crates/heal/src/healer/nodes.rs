@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
+use parking_lot::RwLock;
 use tokio::task::JoinHandle;
 
 use super::ports::Nodes;
@@ -34,7 +35,7 @@ impl NodeStates {
 
 impl Nodes for NodeStates {
     fn state(&self, node: &str) -> NodeState {
-        let states = self.states.read().unwrap_or_else(PoisonError::into_inner);
+        let states = self.states.read();
         states.get(node).copied().unwrap_or(NodeState::Unknown)
     }
 }
@@ -50,7 +51,7 @@ async fn follow(client: Client, states: Arc<RwLock<HashMap<String, NodeState>>>)
     let mut listed = HashMap::new();
     let mut told = false;
     while let Some(event) = events.next().await {
-        let write = || states.write().unwrap_or_else(PoisonError::into_inner);
+        let write = || states.write();
         match event {
             Ok(Event::Init) => listed.clear(),
             Ok(Event::InitApply(node)) => drop(listed.insert(node.name_any(), state(&node))),

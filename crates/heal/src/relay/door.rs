@@ -1,13 +1,13 @@
 //! Who may come in: a token, checked by the API server, and a right, checked by the API server.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::{PostParams, Request};
 use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -180,12 +180,12 @@ impl Door {
     }
 
     fn remembered(&self, hash: &[u8; 32]) -> Option<String> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         known.get(hash).filter(|(until, _)| *until > Instant::now()).map(|(_, name)| name.clone())
     }
 
     fn remember(&self, hash: [u8; 32], name: &str) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let now = Instant::now();
         known.retain(|_, (until, _)| *until > now);
         if known.len() < MOST_REMEMBERED {

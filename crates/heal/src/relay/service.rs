@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tonic::{Code, Request, Response, Status};
@@ -213,7 +214,7 @@ impl Mender {
 
     /// Keeps everybody else off the volume until it is dropped.
     fn occupy(&self, handle: &str) -> Result<Busy<'_>, Status> {
-        if self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(handle.to_owned()) {
+        if self.busy.lock().insert(handle.to_owned()) {
             return Ok(Busy { mender: self, handle: handle.to_owned() });
         }
         Err(Status::aborted("the volume is being mended right now; wait until that has ended"))
@@ -227,7 +228,7 @@ struct Busy<'a> {
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        self.mender.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.handle);
+        self.mender.busy.lock().remove(&self.handle);
     }
 }
 

@@ -1,9 +1,10 @@
 //! The certificate the relay shows, and its renewal while connections stay.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use thiserror::Error;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
@@ -69,7 +70,7 @@ impl Certificates {
             let fresh = read.and_then(|pem| Ok((pem.certified()?, pem)));
             match fresh {
                 Ok((fresh, pem)) => {
-                    *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
+                    *self.current.write() = Arc::new(fresh);
                     seen = Some(pem);
                     told.clear();
                     tracing::info!(file = %certificate.display(), "the relay shows a renewed certificate");
@@ -89,7 +90,7 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.current.read().unwrap_or_else(PoisonError::into_inner).clone())
+        Some(self.current.read().clone())
     }
 }
 

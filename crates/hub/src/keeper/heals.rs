@@ -54,7 +54,7 @@ impl Keeper {
             }
             match self.store.apply_heals(key, &object.metadata, &heals).await {
                 Ok(object) => {
-                    self.lock().put_stored(&key.namespace, &key.name, &object);
+                    self.world.lock().put_stored(&key.namespace, &key.name, &object);
                     return Ok(());
                 }
                 Err(Failure::Moved) => {}

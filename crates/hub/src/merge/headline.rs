@@ -28,7 +28,7 @@ pub(super) fn of(now: Timestamp, vantages: &[VantageHealth], before: Option<&Hea
     let mut headline = match worst {
         Some((entry, one)) => wrong(entry, one),
         None if vantages.is_empty() => {
-            Headline { message: "nobody looks at this volume".to_owned(), ..Headline::default() }
+            Headline { message: "nothing checks this volume".to_owned(), ..Headline::default() }
         }
         None => Headline {
             health: HealthWord::Healthy,

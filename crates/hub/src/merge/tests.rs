@@ -156,7 +156,7 @@ fn nobody_who_looks_is_not_health() {
     let status = merge(at(0), &facts(vec![]), None);
     assert_eq!(status.headline.health, HealthWord::HealthUnknown);
     assert_eq!(status.conditions[0].status, ConditionStatus::Unknown);
-    assert_eq!(status.headline.message, "nobody looks at this volume");
+    assert_eq!(status.headline.message, "nothing checks this volume");
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! The pods of this node, as far as they use volumes that have storage behind them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use volmedic_api::{Arrived, slim};
 
@@ -33,25 +34,21 @@ impl Pods {
     }
 
     pub(super) fn get(&self, uid: &str) -> Option<Arc<Record>> {
-        self.lock().pods.get(uid).map(|(record, _)| record.clone())
+        self.table.lock().pods.get(uid).map(|(record, _)| record.clone())
     }
 
     pub(super) fn len(&self) -> usize {
-        self.lock().pods.len()
+        self.table.lock().pods.len()
     }
 
     /// The uids of all pods.
     pub(super) fn uids(&self) -> BTreeSet<Box<str>> {
-        self.lock().pods.keys().cloned().collect()
+        self.table.lock().pods.keys().cloned().collect()
     }
 
     /// The uids of the pods that are new, changed or gone since the last call.
     pub(super) fn changed(&self) -> BTreeSet<Box<str>> {
-        std::mem::take(&mut self.lock().changed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut self.table.lock().changed)
     }
 
     fn remove(&self, mut table: MutexGuard<'_, Table>, uid: &str) {
@@ -64,7 +61,7 @@ impl Pods {
 
 impl Sink<slim::NodePod> for Pods {
     fn begin(&self) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.epoch = table.epoch.wrapping_add(1);
     }
 
@@ -73,7 +70,7 @@ impl Sink<slim::NodePod> for Pods {
             return Err("it has no uid".to_owned());
         }
         let record = Record::new(object, pod, self.boot);
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if record.wanted.is_empty() {
             self.remove(table, object.uid());
             return Ok(());
@@ -92,11 +89,11 @@ impl Sink<slim::NodePod> for Pods {
     }
 
     fn take(&self, object: &Arrived<slim::NodePod>) {
-        self.remove(self.lock(), object.uid());
+        self.remove(self.table.lock(), object.uid());
     }
 
     fn sweep(&self, spared: &Spared) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let Table { pods, changed, epoch } = &mut *table;
         let before = pods.len();
         pods.retain(|uid, (record, seen)| {

@@ -1,8 +1,9 @@
 //! All volumes of this node, and what changed about them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::Notify;
 use volmedic_api::ObjectRef;
 
@@ -76,7 +77,7 @@ impl Volumes {
 
     /// What changed since the last call. The state may already be newer.
     pub fn changes(&self) -> Vec<Change> {
-        let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner).drain();
+        let changes = self.changes.lock().drain();
         changes.unwrap_or_else(|| vec![Change::Resync])
     }
 
@@ -106,18 +107,18 @@ impl Volumes {
         for key in keys {
             let parts = fresh.remove(&key).unwrap_or_default();
             if let Some(change) = state.renew(&key, uid, parts) {
-                self.changes.lock().unwrap_or_else(PoisonError::into_inner).push(change);
+                self.changes.lock().push(change);
                 self.woken.notify_one();
             }
         }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write()
     }
 }
 

@@ -53,7 +53,8 @@ impl Host {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use parking_lot::Mutex;
+    use std::sync::Arc;
 
     use volmedic_host::helper::{Helpers, Limits};
 

@@ -18,7 +18,7 @@ use super::findings::{Check, Finding, Verdict, conditions};
 use super::memory::{Errors, Memory};
 use super::mounted;
 use super::witness::Facts;
-use super::{Host, Looked, device, evidence, fullness, lock, stalled, text, writable};
+use super::{Host, Looked, device, evidence, fullness, stalled, text, writable};
 use crate::Usage;
 
 /// The block device under a volume and all that it stands on, itself first.
@@ -165,7 +165,7 @@ impl Host {
         if let Ok(log) = &self.evidence {
             let devices = under.map_or(&[][..], |under| &under.stack);
             let source = mount.map(|mount| mount.source().to_string_lossy());
-            let lines = evidence::lines(&lock(log), devices, source.as_deref().and_then(server));
+            let lines = evidence::lines(&log.lock(), devices, source.as_deref().and_then(server));
             let device = under.map_or("", |under| &under.name);
             let known = memory.heard.take().filter(|heard| heard.is_of(device));
             let heard = memory.heard.insert(known.unwrap_or_else(|| Heard::new(device, &lines, now)));

@@ -3,10 +3,11 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use volmedic_driver::fault::{Fault, Kind};
 use volmedic_health::Sight;
@@ -183,8 +184,8 @@ fn read_log(driver: &Driver, evidence: &Mutex<Evidence>, until: impl Fn(&Evidenc
             // Whoever has read all there is waits in vain.
             let more = tokio::time::timeout(Duration::from_millis(200), log.next()).await;
             if let Ok(records) = more {
-                records.unwrap().iter().for_each(|record| drop(evidence.lock().unwrap().add(record)));
-            } else if until(&evidence.lock().unwrap()) {
+                records.unwrap().iter().for_each(|record| drop(evidence.lock().add(record)));
+            } else if until(&evidence.lock()) {
                 return;
             }
             assert!(Instant::now() < end, "the kernel's line did not come");
@@ -205,7 +206,7 @@ fn words() {
     assert_eq!(shown(&look(&host, &wanted).sight), "-");
     let number = host.table().unwrap().at(&volume.targets[0]).unwrap().device();
     let device = volmedic_host::block::Sysfs::default().device(number).unwrap().unwrap();
-    let last = evidence.lock().unwrap().of(&device).last().map_or(0, |line| line.sequence);
+    let last = evidence.lock().of(&device).last().map_or(0, |line| line.sequence);
     driver.faults().inject(Fault::KernelError, Some(&volume.id)).unwrap();
     let is_it = |line: &Line| line.sequence > last && line.text.contains("volmedic fault");
     read_log(&driver, &evidence, |log| log.of(&device).iter().any(|line| is_it(line)));

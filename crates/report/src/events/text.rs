@@ -23,14 +23,14 @@ const KNOWN: EventReason = ("VolumeConditionKnown", false, "The volume is seen a
 const FLAPPING: EventReason = (
     "VolumeConditionFlapping",
     true,
-    "The volume's health changes so often that changes are no longer told one by one",
+    "The volume's health changes so often that single changes are no longer reported",
 );
 const SETTLED: EventReason =
     ("VolumeConditionSettled", false, "The volume's health changes no longer so often");
 const UNWATCHED: EventReason = (
     "VolumeConditionUnwatched",
     false,
-    "Nobody watches the volume from there any more; what was told is closed",
+    "The volume is no longer watched from there; what was reported is closed",
 );
 const STORAGE_ABNORMAL: EventReason =
     ("StorageConditionAbnormal", true, "Something is wrong with the storage behind the driver");

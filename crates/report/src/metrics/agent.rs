@@ -16,7 +16,7 @@ pub(super) const HELPERS: Described = (
     "volmedic_helpers",
     "gauge",
     &["state"],
-    "Helper processes that look at volumes: running, or stuck in the kernel and left behind",
+    "Number of helper processes that check volumes: running, or stuck in the kernel and left behind",
 );
 pub(super) const HELPERS_STARTED: Described =
     ("volmedic_helpers_started_total", "counter", &[], "Helper processes that were started");

@@ -35,7 +35,7 @@ pub(super) const VOLUMES: Described = (
     "volmedic_volumes",
     "gauge",
     &["driver_name", "health"],
-    "Volumes by the worst that is believed of them; every health has a series, unknown are those nobody could look at",
+    "Number of volumes by worst health; every health has a series, unknown are volumes that could not be checked",
 );
 pub(super) const BLIND: Described = (
     "volmedic_blind_since_seconds",

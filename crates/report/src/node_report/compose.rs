@@ -61,7 +61,7 @@ fn entry(trouble: &Trouble, whereabouts: impl Fn(&Volume) -> Option<Whereabouts>
     };
     let wrong = trouble.conditions.iter().map(|held| HealthCondition::new(&held.condition, held.since));
     let blind = trouble.blind_since.map(|since| {
-        let message = format!("it could not be looked at since {since:.0}; what was known of it stands");
+        let message = format!("it could not be checked since {since:.0}; what was known before is kept");
         HealthCondition::unknown("NotSeen", &message, since)
     });
     let flapping = trouble.flapping_since.map(|since| {

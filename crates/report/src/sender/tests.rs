@@ -53,29 +53,29 @@ impl Courier for Post {
     }
 
     fn reconnected(&self) {
-        *lock(&self.reconnected) += 1;
+        *self.reconnected.lock() += 1;
     }
 
     fn forbidden(&self, _: Outlet) {
-        *lock(&self.forbidden) += 1;
+        *self.forbidden.lock() += 1;
     }
 
     async fn send(&self, job: &Note, gate: &Gate) -> Outcome {
         gate.pass().await;
         let at = now().saturating_duration_since(self.started);
         {
-            let mut flying = lock(&self.flying);
+            let mut flying = self.flying.lock();
             flying.0 += 1;
             flying.1 = flying.1.max(flying.0);
-            let busy = &mut *lock(&self.per_object);
+            let busy = &mut *self.per_object.lock();
             let count = busy.entry(job.object.clone()).or_default();
             *count += 1;
             assert_eq!(*count, 1, "two at once for {}", job.object);
         }
         sleep(Duration::from_millis(20)).await;
-        lock(&self.flying).0 -= 1;
-        lock(&self.per_object).remove(&job.object);
-        lock(&self.sent).push((at, job.clone()));
+        self.flying.lock().0 -= 1;
+        self.per_object.lock().remove(&job.object);
+        self.sent.lock().push((at, job.clone()));
         (self.answer)(job, at)
     }
 }
@@ -121,8 +121,8 @@ async fn a_thousand_go_out_within_ten_seconds_at_the_default_rate() {
     assert_eq!(sender.flush(LONG).await, 0);
     let took = now() - begun;
     assert!(took < Duration::from_secs(8), "{took:?}");
-    assert_eq!(lock(&post.sent).len(), 1_000);
-    assert!(lock(&post.flying).1 <= 16);
+    assert_eq!(post.sent.lock().len(), 1_000);
+    assert!(post.flying.lock().1 <= 16);
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,7 +136,7 @@ async fn an_object_is_told_in_order_and_one_at_a_time() {
     }
     assert_eq!(sender.flush(LONG).await, 0);
     for object in 0..4 {
-        let told = lock(&post.sent).clone();
+        let told = post.sent.lock().clone();
         let stories: Vec<u32> = told
             .iter()
             .filter(|(_, n)| *n.object == *format!("object-{object}"))
@@ -161,13 +161,13 @@ async fn a_server_that_is_away_is_asked_ever_more_rarely_and_gets_everything_whe
         sender.push(note(n, 1));
     }
     assert_eq!(sender.flush(LONG).await, 0);
-    let sent = lock(&post.sent).clone();
+    let sent = post.sent.lock().clone();
     let asked = sent.iter().filter(|(at, _)| *at < away).count();
     assert!(asked < 16 + 20, "{asked} requests to a dead server in a minute");
     let last = sent.last().unwrap().0;
     assert!(last < away + Duration::from_secs(20), "the last went out at {last:?}");
     assert!(scraped(&registry, r#"volmedic_reports_total{outlet="event",result="sent"} 500"#));
-    assert_eq!(*lock(&post.reconnected), 1, "it may be another server now");
+    assert_eq!(*post.reconnected.lock(), 1, "it may be another server now");
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,7 +181,7 @@ async fn what_the_server_asks_to_wait_is_waited() {
     sender.push(note(1, 1));
     sender.push(note(2, 1));
     assert_eq!(sender.flush(LONG).await, 0);
-    assert_eq!(lock(&post.sent).iter().filter(|(at, _)| *at < calm).count(), 1);
+    assert_eq!(post.sent.lock().iter().filter(|(at, _)| *at < calm).count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -257,7 +257,7 @@ async fn a_job_that_panics_frees_its_object() {
     sender.push(note(1, 1));
     sender.push(note(1, 2));
     assert_eq!(sender.flush(LONG).await, 0);
-    assert_eq!(lock(&post.sent).iter().filter(|(_, n)| n.story == 2).count(), 1);
+    assert_eq!(post.sent.lock().iter().filter(|(_, n)| n.story == 2).count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,16 +271,16 @@ async fn what_a_starting_server_forbids_is_kept_and_what_stays_forbidden_is_not(
     (0..10).for_each(|n| sender.push(note(n, 1)));
     assert_eq!(sender.flush(LONG).await, 0);
     assert!(scraped(&registry, r#"volmedic_reports_total{outlet="event",result="sent"} 10"#));
-    assert_eq!(*lock(&post_office.forbidden), 0);
+    assert_eq!(*post_office.forbidden.lock(), 0);
 
     let post_office = post(move |_, _| forbidden());
     let (sender, registry) = start(&post_office, &Limits::default());
     sender.push(note(0, 1));
     assert_eq!(sender.flush(LONG).await, 0);
-    let tries = lock(&post_office.sent).len();
+    let tries = post_office.sent.lock().len();
     assert!((5..=11).contains(&tries), "{tries} tries in twenty seconds");
     (1..10).for_each(|n| sender.push(note(n, 1)));
     assert_eq!(sender.flush(LONG).await, 0);
     assert!(scraped(&registry, r#"volmedic_reports_total{outlet="event",result="forbidden"} 10"#));
-    assert_eq!(lock(&post_office.sent).len(), tries + 9, "once it is known, one try each");
+    assert_eq!(post_office.sent.lock().len(), tries + 9, "once it is known, one try each");
 }

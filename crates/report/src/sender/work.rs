@@ -9,7 +9,7 @@ use tokio::time::sleep_until;
 
 use super::backoff::Backoff;
 use super::queue::{Job, Queue};
-use super::{Courier, Outcome, Outlet, Parcel, Shared, Verdict, lock, now};
+use super::{Courier, Outcome, Outlet, Parcel, Shared, Verdict, now};
 use crate::failure::Failure;
 
 /// A job that the API server keeps failing on while it takes others is given up after so many tries and so long.
@@ -78,7 +78,7 @@ impl<C: Courier> Loop<C> {
         // While the server is in trouble, one at a time finds out whether it still is.
         let room = if self.failures > 0 { 1 } else { self.shared.in_flight };
         let shared = self.shared.clone();
-        let mut waiting = lock(&shared.waiting);
+        let mut waiting = shared.waiting.lock();
         if let Some(until) = self.pause.filter(|until| *until > now) {
             return (waiting.queue.len() > 0).then_some(until);
         }
@@ -100,7 +100,7 @@ impl<C: Courier> Loop<C> {
 
     fn land(&mut self, landed: Result<(Id, Flight<C::Job>), JoinError>) {
         let shared = self.shared.clone();
-        let mut waiting = lock(&shared.waiting);
+        let mut waiting = shared.waiting.lock();
         waiting.flying -= 1;
         match landed {
             Ok((id, (parcel, outcome))) => {
@@ -156,7 +156,7 @@ impl<C: Courier> Loop<C> {
             let waited = now.saturating_duration_since(since) >= PATIENCE;
             if parcel.tries >= TRIES && waited && self.successes > successes {
                 tracing::warn!(
-                    "giving a report on {} up after {} tries: {why}",
+                    "giving up a report on {} after {} attempts: {why}",
                     parcel.object(),
                     parcel.tries
                 );

@@ -59,28 +59,28 @@ fn page(command: &clap::Command) -> anyhow::Result<String> {
     let mut page = Vec::new();
     man.render(&mut page).context("the page cannot be made")?;
     let page = String::from_utf8(page).context("the page is no text")?;
-    Ok(mend(&page))
+    Ok(correct(&page))
 }
 
 /// What the library leaves undone: an absent date keeps its place in the title, the last part has a name that says what
 /// it is, and an example stays on one line.
-fn mend(page: &str) -> String {
-    let mut mended = String::with_capacity(page.len() + 100);
+fn correct(page: &str) -> String {
+    let mut corrected = String::with_capacity(page.len() + 100);
     let mut in_example = false;
     for line in page.lines() {
         let is_example = line.starts_with("  ");
         if is_example != in_example {
-            mended.push_str(if is_example { ".nf\n" } else { ".fi\n" });
+            corrected.push_str(if is_example { ".nf\n" } else { ".fi\n" });
             in_example = is_example;
         }
         match line {
-            ".SH EXTRA" => mended.push_str(".SH EXAMPLES AND EXIT CODES"),
-            title if title.starts_with(".TH ") => mended.push_str(&title.replacen(" 1  ", " 1 \"\" ", 1)),
-            _ => mended.push_str(line),
+            ".SH EXTRA" => corrected.push_str(".SH EXAMPLES AND EXIT CODES"),
+            title if title.starts_with(".TH ") => corrected.push_str(&title.replacen(" 1  ", " 1 \"\" ", 1)),
+            _ => corrected.push_str(line),
         }
-        mended.push('\n');
+        corrected.push('\n');
     }
-    mended
+    corrected
 }
 
 fn write(command: &clap::Command, directory: &Path) -> anyhow::Result<()> {
@@ -115,7 +115,7 @@ mod tests {
         let error = find(&root, &words("fault heal")).unwrap_err().to_string();
         assert_eq!(error, "volmedic-fault has no command \"heal\"; there are: list, inject, clear");
         let error = find(&root, &words("mounter")).unwrap_err().to_string();
-        assert!(error.starts_with("volmedic has no command \"mounter\""), "it is nobody's to use: {error}");
+        assert!(error.starts_with("volmedic has no command \"mounter\""), "it is internal: {error}");
     }
 
     #[test]

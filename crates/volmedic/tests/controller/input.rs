@@ -31,12 +31,8 @@ fn flag(name: &str, path: &Path) -> String {
 
 #[tokio::test]
 async fn command_lines() {
-    refused(
-        &["--monitor-interval=0s"],
-        WRONG_LINE,
-        &["--monitor-interval", "it must be longer than nothing"],
-    )
-    .await;
+    refused(&["--monitor-interval=0s"], WRONG_LINE, &["--monitor-interval", "it must be greater than zero"])
+        .await;
     refused(&["--list-volumes-interval=-5m"], WRONG_LINE, &["is negative"]).await;
     refused(&["--timeout=15"], WRONG_LINE, &["use Go's way, as in 90s"]).await;
     let both = ["--http-endpoint=:8080", "--metrics-address=:8081"];

@@ -211,7 +211,7 @@ async fn nodes(scene: &mut Scene, node: &str, quiet: &str, dead: &str) {
     inspect::pictures(&mut scene.chrome, "hub-nodes");
     scene.open("source");
     let limits = "document.querySelector('.limits').innerText";
-    scene.chrome.wait_text(limits, &["1 of 3 nodes have no agent", "one agent is silent"]);
+    scene.chrome.wait_text(limits, &["1 of 3 nodes have no agent", "the lease of one agent expired"]);
     inspect::assert_accessible(&mut scene.chrome, "where it comes from");
 }
 

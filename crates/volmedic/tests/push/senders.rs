@@ -103,7 +103,7 @@ pub(crate) async fn make_claims(stage: &Stage, from: usize, count: usize) -> Vec
 
 /// How often the API server was asked to do something since it started.
 pub(crate) async fn asked(client: &Client, resource: &str) -> u64 {
-    let request = axum::http::Request::get("/metrics").body(Vec::new()).expect("a request");
+    let request = http::Request::get("/metrics").body(Vec::new()).expect("a request");
     let text = client.request_text(request).await.expect("the API server's metrics");
     let about = format!("resource=\"{resource}\"");
     let written = |line: &&str| {

@@ -1,10 +1,11 @@
-//! Which crate may know which, and that each is held to the common lints. This table is the architecture; everything else in here only reads it.
+//! Which crate may use which, and that each has the common lints. This table is the architecture; everything else in here only
+//! reads it.
 
 use crate::workspace::{Dependency, Package, Workspace};
 
 use super::Finding;
 
-/// A crate, what it may be built on, and what its tests may use besides.
+/// A crate, the crates that it may use, and those that its tests may use in addition.
 struct Room {
     name: &'static str,
     may_use: &'static [&'static str],
@@ -18,12 +19,12 @@ const NEIGHBOURS: &[&str] = &[TESTKIT, "volmedic-driver"];
 
 #[rustfmt::skip]
 const ROOMS: &[Room] = &[
-    // The ground: these know nothing of ours.
+    // The base: these use no other crate of the workspace.
     Room { name: "volmedic-health", may_use: &[], tests_may_use: &[] },
     Room { name: "volmedic-proto", may_use: &[], tests_may_use: &[TESTKIT] },
     Room { name: "volmedic-host", may_use: &[], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-lease", may_use: &[], tests_may_use: &[TESTKIT] },
-    // What is built on one of them.
+    // Crates that use one of them.
     Room { name: "volmedic-conformance", may_use: &["volmedic-proto"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-csi", may_use: &["volmedic-proto"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-api", may_use: &["volmedic-health"], tests_may_use: NEIGHBOURS },
@@ -38,15 +39,40 @@ const ROOMS: &[Room] = &[
     Room { name: "volmedic-view", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
     // Where they meet.
     Room {
-        name: "volmedic",
-        may_use: &[
-            "volmedic-health", "volmedic-proto", "volmedic-csi", "volmedic-api", "volmedic-inventory", "volmedic-probe",
-            "volmedic-report", "volmedic-monitor", "volmedic-heal", "volmedic-hub", "volmedic-driver", "volmedic-view",
-            "volmedic-host", "volmedic-lease", "volmedic-conformance",
-        ],
-        tests_may_use: &[TESTKIT],
+        name: "volmedic-runtime",
+        may_use: &["volmedic-health", "volmedic-api", "volmedic-csi", "volmedic-inventory", "volmedic-lease", "volmedic-monitor", "volmedic-view"],
+        tests_may_use: NEIGHBOURS,
     },
-    // Tools of the trade, never part of the product.
+    Room {
+        name: "volmedic-roles",
+        may_use: &[
+            "volmedic-runtime", "volmedic-health", "volmedic-csi", "volmedic-api", "volmedic-inventory", "volmedic-probe", "volmedic-report",
+            "volmedic-monitor", "volmedic-heal", "volmedic-hub", "volmedic-driver", "volmedic-view", "volmedic-host", "volmedic-lease",
+        ],
+        tests_may_use: NEIGHBOURS,
+    },
+    Room {
+        name: "volmedic-cli",
+        may_use: &[
+            "volmedic-runtime", "volmedic-roles", "volmedic-health", "volmedic-api", "volmedic-inventory", "volmedic-report", "volmedic-heal",
+            "volmedic-hub", "volmedic-driver", "volmedic-view", "volmedic-lease", "volmedic-conformance",
+        ],
+        tests_may_use: NEIGHBOURS,
+    },
+    Room {
+        name: "volmedic-demo",
+        may_use: &[
+            "volmedic-runtime", "volmedic-roles", "volmedic-cli", "volmedic-health", "volmedic-proto", "volmedic-csi", "volmedic-api",
+            "volmedic-probe", "volmedic-monitor", "volmedic-heal", "volmedic-driver", "volmedic-view", "volmedic-host",
+        ],
+        tests_may_use: NEIGHBOURS,
+    },
+    Room {
+        name: "volmedic",
+        may_use: &["volmedic-roles", "volmedic-cli", "volmedic-demo", "volmedic-runtime", "volmedic-api", "volmedic-host", "volmedic-view"],
+        tests_may_use: &[TESTKIT, "volmedic-csi", "volmedic-driver", "volmedic-heal", "volmedic-hub", "volmedic-inventory", "volmedic-proto", "volmedic-report"],
+    },
+    // Tools, never part of the product.
     Room { name: "volmedic-packages", may_use: &[], tests_may_use: &[] },
     Room { name: TESTKIT, may_use: &["volmedic-host", "volmedic-packages", "volmedic-proto"], tests_may_use: &[] },
     Room { name: "volmedic-bench", may_use: &["volmedic-proto", TESTKIT], tests_may_use: &[] },
@@ -84,7 +110,7 @@ fn check_package(workspace: &Workspace, package: &Package) -> Vec<Finding> {
     found
 }
 
-/// Cargo's metadata does not tell, and a crate without them is silently checked by nobody.
+/// Cargo's metadata does not have this, and a crate without the lints would not be checked at all.
 fn inherits_lints(manifest: &str) -> bool {
     let mut lines = manifest.lines().map(str::trim).skip_while(|line| *line != "[lints]").skip(1);
     lines
@@ -107,7 +133,7 @@ fn explain(room: &Room, dependency: &Dependency) -> String {
         return format!("`{from}` may use `{to}` in its tests only; move the line to [dev-dependencies]");
     }
     let may = match room.may_use {
-        [] => "nothing of ours".to_owned(),
+        [] => "no other crate of the workspace".to_owned(),
         some => some.join(", "),
     };
     format!(
@@ -170,9 +196,9 @@ mod tests {
         assert_eq!(
             findings(&[("volmedic-csi", ""), upwards]),
             [
-                "crates/proto/Cargo.toml:6: `volmedic-proto` must not depend on `volmedic-csi`, it may use nothing of \
-              ours; let the two meet in the crate above them, or change ROOMS in xtask/tools/src/tidy/edges.rs if the \
-              architecture itself changes"
+                "crates/proto/Cargo.toml:6: `volmedic-proto` must not depend on `volmedic-csi`, it may use no other \
+              crate of the workspace; let the two meet in the crate above them, or change ROOMS in \
+              xtask/tools/src/tidy/edges.rs if the architecture itself changes"
             ]
         );
     }
@@ -224,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_crate_is_told_where_to_be_added() {
+    fn an_unknown_crate_is_reported_with_where_to_add_it() {
         let found = findings(&[("volmedic-surprise", "")]);
         assert_eq!(found.len(), 1);
         assert!(

@@ -1,10 +1,12 @@
 //! The one thread that checks, one volume after the other, and remembers what it found.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use super::{Job, Schedule, Verdict, check};
 
@@ -58,7 +60,7 @@ impl Fsck {
     /// Asks for a check unless the last one is recent enough or this one already waits. Never blocks.
     pub fn ask(&self, volume: &str, job: Job) {
         let Some(every) = self.schedule.every else { return };
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let fresh = state.results.get(volume).is_some_and(|checked| checked.at.elapsed() < every);
         if fresh || state.jobs.contains_key(volume) || state.queue.len() >= LONGEST_QUEUE {
             return;
@@ -70,12 +72,12 @@ impl Fsck {
 
     /// The last verdict about a volume.
     pub fn last(&self, volume: &str) -> Option<Checked> {
-        self.shared.lock().results.get(volume).cloned()
+        self.shared.state.lock().results.get(volume).cloned()
     }
 
     /// The volume is gone, or not mounted any more; what was found says nothing about it now.
     pub fn forget(&self, volume: &str) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.results.remove(volume);
         if state.jobs.remove(volume).is_some() {
             state.queue.retain(|waiting| waiting != volume);
@@ -95,10 +97,6 @@ impl Drop for Fsck {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }
@@ -107,7 +105,7 @@ impl Shared {
         while let Some((volume, job)) = self.next() {
             let started = Instant::now();
             let verdict = check(&job, schedule, &|| self.is_stopped() || !self.is_wanted(&volume));
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             // Forgotten meanwhile: nobody wants to hear it.
             if state.jobs.remove(&volume).is_some() {
                 state
@@ -118,11 +116,11 @@ impl Shared {
     }
 
     fn is_wanted(&self, volume: &str) -> bool {
-        self.lock().jobs.contains_key(volume)
+        self.state.lock().jobs.contains_key(volume)
     }
 
     fn next(&self) -> Option<(String, Job)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if self.is_stopped() {
                 return None;
@@ -134,11 +132,7 @@ impl Shared {
             }
             if state.queue.is_empty() {
                 // Woken for each new volume; the long wait only guards against a lost wake-up.
-                state = self
-                    .wake
-                    .wait_timeout(state, Duration::from_mins(1))
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0;
+                self.wake.wait_for(&mut state, Duration::from_mins(1));
             }
         }
     }

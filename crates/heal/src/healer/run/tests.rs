@@ -1,9 +1,9 @@
 //! The loop with a clock that jumps: what is asked of the driver, and when.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use volmedic_api::Kind as ObjectKind;
 use volmedic_csi::Kind;
 use volmedic_health::WellKnown;
@@ -60,11 +60,11 @@ impl World {
     }
 
     fn seconds(&self) -> Vec<u64> {
-        self.heals.lock().unwrap().iter().map(|(at, _)| *at).collect()
+        self.heals.lock().iter().map(|(at, _)| *at).collect()
     }
 
     fn reasons(&self) -> Vec<&'static str> {
-        self.told.lock().unwrap().iter().map(|record| record.news.reason()).collect()
+        self.told.lock().iter().map(|record| record.news.reason()).collect()
     }
 }
 
@@ -108,7 +108,7 @@ impl Cluster for World {
 impl Surgeon for World {
     async fn heal(&self, _: &Relayed, _: &str, ticket: &Ticket, _: Duration) -> Outcome {
         let at = self.began.elapsed().as_secs();
-        self.heals.lock().unwrap().push((at, ticket.place.handle.to_string()));
+        self.heals.lock().push((at, ticket.place.handle.to_string()));
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(now, Ordering::Relaxed);
         tokio::time::sleep(self.takes).await;
@@ -139,7 +139,7 @@ impl Nodes for World {
 
 impl Teller for World {
     fn tell(&self, record: &Record) {
-        self.told.lock().unwrap().push(record.clone());
+        self.told.lock().push(record.clone());
     }
 }
 
@@ -248,7 +248,7 @@ async fn fifty_at_once_pull_the_brake_and_nobody_is_touched() {
         running.handle.tell(Trigger::Cleared { place: place(&format!("v{volume}")) });
     }
     pass(60).await;
-    let heals = world.heals.lock().unwrap().clone();
+    let heals = world.heals.lock().clone();
     assert!(!heals.is_empty() && heals.iter().all(|(_, handle)| handle == "v0"), "{heals:?}");
     assert!(world.reasons().contains(&"HealingReleased"));
 }
@@ -283,7 +283,7 @@ async fn all_node_plugins_restart_at_once_and_the_budget_holds() {
         running.came(node, "1").await;
     }
     pass(600).await;
-    let heals = world.heals.lock().unwrap().clone();
+    let heals = world.heals.lock().clone();
     let once: BTreeMap<_, usize> = heals.iter().fold(BTreeMap::new(), |mut count, (_, handle)| {
         *count.entry(handle.clone()).or_default() += 1;
         count
@@ -291,7 +291,7 @@ async fn all_node_plugins_restart_at_once_and_the_budget_holds() {
     assert_eq!((once.len(), once.values().max()), (1000, Some(&1)), "each once");
     assert_eq!(world.most.load(Ordering::Relaxed), Policy::default().cluster_budget);
     assert!(world.surveys.load(Ordering::Relaxed) <= 2, "looked up together");
-    assert!(world.told.lock().unwrap().is_empty(), "nobody was bothered");
+    assert!(world.told.lock().is_empty(), "nobody was bothered");
 }
 
 /// What is logged meanwhile.
@@ -300,7 +300,7 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl std::io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        self.0.lock().write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -310,7 +310,7 @@ impl std::io::Write for Log {
 
 impl Log {
     fn lines(&self, text: &str) -> usize {
-        let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let log = String::from_utf8(self.0.lock().clone()).unwrap();
         log.lines().filter(|line| line.contains(text)).count()
     }
 }

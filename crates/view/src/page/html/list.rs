@@ -180,7 +180,7 @@ fn nothing(about: &About, snapshot: &Snapshot, query: &Query) -> Markup {
             @if snapshot.rows().is_empty() && about.trouble.is_some() {
                 "Nothing is known here while that is so."
             } @else if snapshot.rows().is_empty() {
-                "No volume is known here yet. " a href="source" { "What this looks at, and what it cannot see" }
+                "No volume is known here yet. " a href="source" { "What is checked here, and what is not" }
             } @else if asked_for_trouble && query.search.is_empty() {
                 "None of " (thousands(counts.total())) " volumes is like that. " a href="./" { "Show all" }
             } @else {
@@ -199,7 +199,7 @@ fn calm(snapshot: &Snapshot) -> Markup {
         @if all_well {
             p.note.calm.g-healthy {
                 strong { "No trouble. " }
-                @if total == 1 { "The volume here is well" } @else { "All " (thousands(total)) " volumes here are well" }
+                @if total == 1 { "The volume here is healthy" } @else { "All " (thousands(total)) " volumes here are healthy" }
                 (seers(snapshot)) "."
             }
         }

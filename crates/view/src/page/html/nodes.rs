@@ -34,7 +34,7 @@ pub(in crate::page) fn nodes(
     let shown = all.iter().skip((page - 1) * PER_PAGE).take(PER_PAGE);
     let live = html! {
         @if all.is_empty() {
-            p.empty { "No node is known here. What is shown comes from a place that is not told where volumes are used." }
+            p.empty { "No node is known here. This process does not know where volumes are used." }
         } @else {
             p.muted { (summary(&all)) }
             (table(shown, states.iter().any(|state| state.agent.is_some()), snapshot.at()))

@@ -70,7 +70,7 @@ pub(in crate::page) fn volume(about: &About, shown: &Volume<'_>) -> Markup {
         }
         @if !heals.is_empty() { (attempts(heals, *now)) }
         section aria-labelledby="told" {
-            h2 #told { "What was told" }
+            h2 #told { "What was reported" }
             @if story.is_empty() { p.muted { "Nothing yet." } } @else { (told(story)) }
         }
     };
@@ -105,7 +105,7 @@ fn vantages(row: &Row, now: Timestamp) -> Markup {
     html! {
         section aria-labelledby="vantages" {
             h2 #vantages { "Seen from" }
-            @if row.seen_by.is_empty() { p.muted { "Nobody has looked at it yet." } } @else {
+            @if row.seen_by.is_empty() { p.muted { "It has not been checked yet." } } @else {
                 div.scroll tabindex="0" role="region" aria-labelledby="vantages" {
                     table.vantages.cards {
                         caption.hidden { "What each vantage says" }

@@ -1,0 +1,114 @@
+//! The heal command: a person asks the healer in the hub to have one claim's volume mended.
+
+mod ask;
+mod show;
+
+use std::error::Error;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::look::ReachArgs;
+use volmedic_heal::wish::{Reply, Told, Word};
+use volmedic_runtime::flags::positive;
+
+/// A guard stands in the way.
+const REFUSED: u8 = 3;
+
+/// Ask the healer to have the volume of a claim mended now, or what would stand in the way.
+///
+/// A person stands above the pause after a try, the give-up and the consent, and above nothing else. Whoever may change
+/// the claim may ask. The hub must run with --heal. See docs/healing.md.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  volmedic heal data -n shop --dry-run
+  volmedic heal data -n shop
+
+Exit codes: 0 when the driver says that the volume is well wherever it is used (with --dry-run: when nothing stands in the \
+way), 1 when it is not or could not be asked, 2 when the command line is wrong, 3 when a guard stands in the way.")]
+pub struct Args {
+    /// The claim.
+    #[arg(value_name = "CLAIM")]
+    claim: String,
+    /// Its namespace. Default: that of the context.
+    #[arg(long, short, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Say what would stand in the way, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// How the answer is shown.
+    #[arg(long, short, value_enum, default_value_t = Output::Table, value_name = "FORMAT")]
+    output: Output,
+    /// Wait for so long for the answer. Past that it goes on without anybody waiting for it.
+    #[arg(long, default_value = "5m", value_parser = positive, value_name = "DURATION")]
+    timeout: Duration,
+    #[command(flatten)]
+    reach: ReachArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let asked = runtime.block_on(async {
+        let reach = args.reach.reach().await?;
+        let namespace = args.namespace.clone().unwrap_or_else(|| reach.namespace.clone());
+        let (client, deadline) = (reach.client, reach.deadline);
+        let errand =
+            ask::Errand { client, namespace, claim: args.claim.clone(), deadline, patience: args.timeout };
+        errand.ask(args.dry_run).await
+    });
+    runtime.shutdown_background();
+    let reply = asked?;
+    let text = match args.output {
+        Output::Table => show::table(&args.claim, &reply),
+        Output::Json => format!("{}\n", serde_json::to_string_pretty(&reply)?),
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(ExitCode::from(code(&reply)))
+}
+
+/// The worst of all places counts; what went wrong is worse than what was not done.
+fn code(reply: &Reply) -> u8 {
+    let of = |told: &Told| match told.outcome {
+        Word::Well | Word::WouldBeMended => 0,
+        Word::Refused => REFUSED,
+        Word::StillIll | Word::Failed | Word::UnderWay => 1,
+    };
+    let codes: Vec<u8> = reply.places.iter().map(of).collect();
+    if codes.contains(&1) { 1 } else { codes.into_iter().max().unwrap_or(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_place_makes_the_exit_code() {
+        let check = |words: &[Word], expected: u8| {
+            let told = |outcome: &Word| Told {
+                node: "n".into(),
+                driver: "d".into(),
+                volume_handle: "v".into(),
+                outcome: *outcome,
+                why: Vec::new(),
+            };
+            let reply = Reply { places: words.iter().map(told).collect(), omitted: 0 };
+            assert_eq!(code(&reply), expected, "{words:?}");
+        };
+        check(&[Word::Well], 0);
+        check(&[Word::WouldBeMended], 0);
+        check(&[Word::Well, Word::Refused], 3);
+        check(&[Word::Refused, Word::StillIll], 1);
+        check(&[Word::Failed], 1);
+        check(&[Word::UnderWay], 1);
+        check(&[], 1);
+    }
+}

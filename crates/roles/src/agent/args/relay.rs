@@ -1,0 +1,161 @@
+//! The flags of the relays.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use volmedic_csi::Address;
+use volmedic_heal::relay::{Access, Certificate};
+
+use volmedic_runtime::flags::{listen, positive};
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Healing", group = clap::ArgGroup::new("shown").multiple(true))]
+#[allow(clippy::struct_field_names, reason = "the fields are the flags, and these begin alike")]
+pub(super) struct RelayArgs {
+    /// csi-addons socket of a driver: a path, or unix:///path. The driver is registered as one through which the healer in
+    /// the hub can heal volumes on this node. May be given several times, once for each driver.
+    #[arg(long, requires_all = ["pod_name", "shown"], value_name = "SOCKET")]
+    addons_address: Vec<Address>,
+    /// Name of the pod this agent runs in, by which the healer finds it.
+    #[arg(long, env = "POD_NAME", value_parser = pod_name, value_name = "NAME")]
+    pod_name: Option<String>,
+    /// Address on which the healer reaches the first driver's relay; further drivers get the ports that follow.
+    #[arg(long, default_value = ":9070", value_parser = listen, value_name = "ADDRESS")]
+    relay_endpoint: SocketAddr,
+    /// Certificate for the healer, for volmedic-relay.NAMESPACE.svc; read again when it changes.
+    #[arg(long, requires = "relay_tls_key", group = "shown", value_name = "FILE")]
+    relay_tls_cert: Option<PathBuf>,
+    /// Key of that certificate.
+    #[arg(long, requires = "relay_tls_cert", value_name = "FILE")]
+    relay_tls_key: Option<PathBuf>,
+    /// Audience of the tokens that are accepted; their owner must be allowed to `heal` the CSIAddonsNode.
+    #[arg(long, default_value = "volmedic-relay", value_parser = audience, value_name = "NAME")]
+    relay_audience: String,
+    /// Accept any token that the API server accepts, and without --relay-tls-cert use a self-signed certificate, as
+    /// csi-addons does. Only where a csi-addons manager must work with this relay.
+    #[arg(long, group = "shown", conflicts_with = "relay_audience")]
+    relay_csi_addons: bool,
+    /// Deadline of a driver to heal one volume.
+    #[arg(long, default_value = "2m", value_parser = positive, value_name = "DURATION")]
+    relay_timeout: Duration,
+}
+
+/// What relays run with.
+#[derive(Debug, Clone)]
+pub(crate) struct Relaying {
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) pod: String,
+    pub(crate) listen: SocketAddr,
+    pub(crate) certificate: Certificate,
+    pub(crate) access: Access,
+    pub(crate) deadline: Duration,
+}
+
+impl RelayArgs {
+    /// `None` if nothing is to be relayed.
+    pub(super) fn resolve(self) -> Option<Relaying> {
+        let Self {
+            mut addons_address,
+            pod_name,
+            relay_endpoint,
+            relay_tls_cert,
+            relay_tls_key,
+            relay_audience,
+            relay_csi_addons,
+            relay_timeout,
+        } = self;
+        let mut seen = Vec::new();
+        addons_address.retain(|address| {
+            let new = !seen.contains(address);
+            seen.push(address.clone());
+            new
+        });
+        let certificate = match relay_tls_cert.zip(relay_tls_key) {
+            Some((certificate, key)) => Certificate::Files { certificate, key },
+            None => Certificate::SelfSigned,
+        };
+        let access =
+            if relay_csi_addons { Access::CsiAddons } else { Access::Checked { audience: relay_audience } };
+        (!addons_address.is_empty()).then(|| Relaying {
+            addresses: addons_address,
+            pod: pod_name.unwrap_or_default(),
+            listen: relay_endpoint,
+            certificate,
+            access,
+            deadline: relay_timeout,
+        })
+    }
+}
+
+fn audience(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("it must have a name".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+/// It becomes part of an endpoint and of a path to the API server.
+fn pod_name(text: &str) -> Result<String, String> {
+    super::node_name(text).map_err(|_| "a pod's name has lower case letters, digits, - and . only".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        args: RelayArgs,
+    }
+
+    fn parse(line: &str) -> Result<Option<Relaying>, String> {
+        let words = std::iter::once("agent").chain(line.split_whitespace());
+        Only::try_parse_from(words).map(|only| only.args.resolve()).map_err(|error| error.to_string())
+    }
+
+    const CHECKED: &str =
+        "--addons-address=/a.sock --pod-name=agent-x --relay-tls-cert=/c --relay-tls-key=/k";
+
+    #[test]
+    fn nothing_is_relayed_unless_a_socket_is_given() {
+        assert!(parse("").unwrap().is_none());
+        assert!(parse("--pod-name=agent-x --relay-endpoint=:1").unwrap().is_none());
+    }
+
+    #[test]
+    fn callers_are_checked_unless_it_is_said_otherwise_by_name() {
+        let relaying = parse(CHECKED).unwrap().unwrap();
+        assert_eq!(relaying.access, Access::Checked { audience: "volmedic-relay".into() });
+        assert_eq!((relaying.listen.port(), relaying.pod.as_str()), (9070, "agent-x"));
+        assert!(matches!(relaying.certificate, Certificate::Files { .. }));
+        let other = parse(&format!("{CHECKED} --relay-audience=mine")).unwrap().unwrap();
+        assert_eq!(other.access, Access::Checked { audience: "mine".into() });
+        let open = parse("--addons-address=/a.sock --pod-name=p --relay-csi-addons").unwrap().unwrap();
+        assert_eq!(open.access, Access::CsiAddons);
+        assert!(matches!(open.certificate, Certificate::SelfSigned));
+        let open = parse(&format!("{CHECKED} --relay-csi-addons")).unwrap().unwrap();
+        assert!(matches!(open.certificate, Certificate::Files { .. }));
+    }
+
+    #[test]
+    fn the_same_socket_twice_is_one() {
+        let line = format!("{CHECKED} --addons-address=unix:///a.sock --addons-address=/b.sock");
+        assert_eq!(parse(&line).unwrap().unwrap().addresses.len(), 2);
+    }
+
+    #[test]
+    fn bad_input_gets_a_sentence() {
+        let check = |line: &str, expected: &str| {
+            let error = parse(line).expect_err(line);
+            assert!(error.contains(expected), "{line}: {error}");
+        };
+        check("--addons-address=/a.sock --relay-csi-addons", "--pod-name");
+        check("--addons-address=/a.sock --pod-name=p", "--relay-tls-cert");
+        check("--addons-address=/a.sock --pod-name=p --relay-tls-cert=/c", "--relay-tls-key");
+        check(&format!("{CHECKED} --relay-csi-addons --relay-audience=x"), "cannot be used with");
+        check(&format!("{CHECKED} --relay-audience="), "it must have a name");
+        check("--addons-address=tcp://10.0.0.1:1 --pod-name=p --relay-csi-addons", "tcp");
+        check("--pod-name=A/b", "a pod's name has lower case letters");
+    }
+}

@@ -1,0 +1,154 @@
+//! The host's own eyes as a probe.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, mpsc};
+use volmedic_health::{Sight, Why, WhyKind};
+use volmedic_inventory::node::{Inventory, Mode, NodeVolume};
+use volmedic_monitor::{ListEnd, Listed, Seen, Way};
+use volmedic_probe::host::{Expected, Host, Looked};
+use volmedic_report::{ProbeResult, Probes};
+
+use super::ports::expected;
+use super::usage::Usages;
+
+/// How often one look may want to see something again before it is told.
+const AGAIN: usize = 20;
+/// What must be so for a while is looked at this often meanwhile: something that comes, goes and comes again is not it.
+const STEP: Duration = Duration::from_millis(250);
+/// When the kubelet takes a volume from a pod it removes the volume's directory, and may be quicker than the news that
+/// the pod has ended. A volume whose directory is gone as well is not missed before this long.
+const REMOVED_FOR: Duration = Duration::from_secs(15);
+
+/// What all drivers' volumes are looked at with.
+#[derive(Debug)]
+pub(super) struct Eyes {
+    pub(super) inventory: Arc<Inventory>,
+    pub(super) host: Arc<Host>,
+    /// So many looks at once touch volumes, whatever their driver.
+    pub(super) places: Semaphore,
+    pub(super) usages: Arc<Usages>,
+    pub(super) counts: Probes,
+    /// Targets whose directory is gone, and since when.
+    removed: Mutex<HashMap<PathBuf, Instant>>,
+}
+
+impl Eyes {
+    pub(super) fn new(
+        inventory: Arc<Inventory>,
+        host: Arc<Host>,
+        places: usize,
+        usages: Arc<Usages>,
+        counts: Probes,
+    ) -> Self {
+        Self { inventory, host, places: Semaphore::new(places), usages, counts, removed: Mutex::default() }
+    }
+
+    /// Leaves out the places that the kubelet seems to have taken away on purpose.
+    fn without_removed(&self, volume: &NodeVolume, mut expected: Expected) -> Expected {
+        if volume.mode == Mode::Block {
+            return expected;
+        }
+        let stale = self.inventory.staleness().is_some();
+        let now = Instant::now();
+        let mut removed = self.removed.lock();
+        expected.targets.retain(|target| {
+            // The directory around the mount point is the kubelet's own, on the host's disk.
+            let there = target.path.parent().is_none_or(|around| {
+                !matches!(std::fs::symlink_metadata(around), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
+            });
+            if there {
+                removed.remove(&target.path);
+                return true;
+            }
+            let since = *removed.entry(target.path.clone()).or_insert(now);
+            // Out of touch with the API server, a pod that has ended cannot be told from one that runs.
+            !stale && now.duration_since(since) >= REMOVED_FOR
+        });
+        expected
+    }
+
+    /// Where a volume is to be found now. Blocks for as long as the host's own disk takes.
+    pub(super) fn targets(&self, volume: &NodeVolume) -> Vec<PathBuf> {
+        let expected = self.without_removed(volume, expected(volume));
+        expected.targets.into_iter().map(|target| target.path).collect()
+    }
+
+    /// Forgets what is not on this node any more.
+    pub(super) fn keep(&self, volumes: &[Arc<NodeVolume>]) {
+        self.usages.keep(volumes);
+        let used = |path: &PathBuf| volumes.iter().any(|v| v.uses.iter().any(|used| used.target == *path));
+        self.removed.lock().retain(|path, _| used(path));
+    }
+}
+
+/// One driver's volumes by the host's own eyes.
+#[derive(Debug)]
+pub(super) struct HostEyes {
+    pub(super) driver: Arc<str>,
+    pub(super) eyes: Arc<Eyes>,
+}
+
+impl HostEyes {
+    async fn look_once(&self, handle: &str) -> Option<Looked> {
+        let volume = self.eyes.inventory.volumes().get(&self.driver, handle)?;
+        let Ok(_place) = self.eyes.places.acquire().await else { return None };
+        let eyes = self.eyes.clone();
+        let looked = tokio::task::spawn_blocking(move || {
+            let expected = eyes.without_removed(&volume, expected(&volume));
+            (!expected.targets.is_empty()).then(|| eyes.host.look(&expected))
+        });
+        match looked.await {
+            Ok(looked) => looked,
+            Err(error) => {
+                tracing::error!(%error, "a check ended in a panic");
+                None
+            }
+        }
+    }
+}
+
+impl volmedic_monitor::Probe for HostEyes {
+    fn way(&self) -> Way {
+        Way::Look
+    }
+
+    async fn changed(&self) {
+        std::future::pending::<()>().await;
+    }
+
+    async fn list(&self, _: mpsc::Sender<Vec<Listed>>) -> ListEnd {
+        ListEnd::Broken(Why::new(WhyKind::NoAnswer, "the host lists no volumes"))
+    }
+
+    async fn look(&self, handle: &str) -> Seen {
+        let began = Instant::now();
+        for round in 0..=AGAIN {
+            // What should be there is read anew each time: the pod may have ended meanwhile.
+            let Some(looked) = self.look_once(handle).await else { return Seen::Nothing };
+            if let (Some(again), true) = (looked.again, round < AGAIN) {
+                // The first time it may be nothing but an old mount table.
+                if round > 0 {
+                    tokio::time::sleep(again.min(STEP)).await;
+                }
+                self.eyes.host.mounts_changed();
+                continue;
+            }
+            let well = !matches!(looked.sight, Sight::NotSeen(_));
+            let result = if well { ProbeResult::Success } else { ProbeResult::Error };
+            self.eyes.counts.probed(&self.driver, "host", result, began.elapsed());
+            if let Some(usage) = looked.usage {
+                self.eyes.usages.put(&self.driver, handle, usage);
+            }
+            if let Some(why) = looked.limited {
+                tracing::debug!(driver = &*self.driver, handle, "{why}");
+            }
+            return Seen::Volume(looked.sight);
+        }
+        Seen::Nothing
+    }
+}

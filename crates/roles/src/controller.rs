@@ -1,0 +1,407 @@
+//! The controller role: beside a CSI controller plugin, about every volume of its driver, on every claim.
+
+mod args;
+mod nodes;
+mod page;
+mod ports;
+mod strangers;
+mod view;
+
+use std::collections::{HashMap, HashSet};
+use std::error::Error;
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+use volmedic_api::ObjectRef;
+use volmedic_api::resource::LeaseName;
+use volmedic_csi::{AddressError, Limits, Protocol, Settings};
+use volmedic_health::{Ledger, Policy, Vantage, Volume};
+use volmedic_inventory::Inventory;
+use volmedic_monitor::{Board, Pipe, Way};
+use volmedic_report::{HealthOptions, Recall, Reporter};
+
+use args::Config;
+pub use args::{Args, with_two_dashes};
+use nodes::NodeWatcher;
+use ports::{Driver, Outlet, Volumes};
+
+use volmedic_runtime::cluster;
+use volmedic_runtime::election::Leadership;
+use volmedic_runtime::http::{self, Health};
+use volmedic_runtime::page::Chronicle;
+use volmedic_runtime::process::{self, Process};
+use volmedic_runtime::signals::clock;
+
+/// What is still to be told when a signal comes gets this long.
+const FLUSH: Duration = Duration::from_secs(5);
+/// Observations that may wait for the ledger.
+const OBSERVATIONS: usize = 256;
+/// How often it is asked whether reports were lost because too many waited.
+const OVERFLOW_CHECK: Duration = Duration::from_secs(15);
+/// The Lease that says that we live, where no leader election does: this and the driver's name.
+pub const LEASE: &str = "volmedic-controller-";
+/// The label on our Lease that says how the driver tells health, or `nothing`.
+pub const TELLS: &str = "volmedic.dev/tells-health";
+/// Series of single volumes in one scrape.
+const SICK_SERIES: usize = 1000;
+
+pub fn run(args: Args) -> Result<(), Box<dyn Error>> {
+    Ok(process::run(serve(args.resolve()))?)
+}
+
+/// Runs until a signal comes or the lease is lost.
+async fn serve(config: Config) -> anyhow::Result<()> {
+    let mut process = Process::start()?;
+    for note in &config.notes {
+        tracing::warn!("{note}");
+    }
+    if let Err(error @ (AddressError::NotASocket { .. } | AddressError::Unreadable { .. })) =
+        config.address.check()
+    {
+        return Err(error).context("cannot talk to the driver");
+    }
+    let client = cluster::client(config.kubeconfig.as_ref()).await?;
+
+    let mut registry = Registry::default();
+    let csi_metrics = volmedic_csi::Metrics::register(&mut registry);
+    let inventory_metrics = volmedic_inventory::Metrics::register(&mut registry);
+    let report_metrics = volmedic_report::Metrics::register(&mut registry);
+    let picture = view::Picture::default();
+    volmedic_report::register_view(&mut registry, SICK_SERIES, picture.clone());
+    process.serve_http(&config.http, registry).await?;
+    let page = process.serve_page(&config.page, "controller", page::CHANGES).await?;
+
+    let settings = Settings {
+        protocol: Protocol::Csi { controller: true, node: false },
+        deadline: config.call_deadline,
+        expected_name: config.driver_name.clone(),
+        ..Settings::default()
+    };
+    let driver = volmedic_csi::Driver::start(config.address.clone(), settings, csi_metrics.clone());
+    let name = tokio::select! {
+        name = driver_name(&driver) => name?,
+        () = process.signals.next() => return Ok(()),
+    };
+
+    let leadership = match &config.election {
+        Some(election) => {
+            let mut labels = election.labels.clone();
+            labels.insert(TELLS.to_owned(), tells(&driver).to_owned());
+            let lease = election.lease.election(&volmedic_lease::lock_name(&name), labels)?;
+            Leadership::stand(&client, lease, &process, page.as_deref())?
+        }
+        None => Leadership::default(),
+    };
+    if leadership.won(&mut process).await? {
+        let page = page.map(|page| (page, csi_metrics));
+        let health = process.health.clone();
+        let role = Leading { config, client, driver, name, picture, page, health };
+        role.run(&inventory_metrics, report_metrics, leadership.over(&mut process.signals)).await?;
+    }
+    leadership.release(process).await;
+    Ok(())
+}
+
+/// Waits for the driver for as long as it takes; but one of another name is refused at the start.
+async fn driver_name(driver: &volmedic_csi::Driver) -> anyhow::Result<Arc<str>> {
+    loop {
+        match driver.ready_within(Duration::from_secs(10)).await {
+            Ok(session) => return Ok(session.driver().into()),
+            Err(error) if error.kind() == volmedic_csi::Kind::WrongDriver => {
+                return Err(anyhow!("{error}"))
+                    .context("--driver-name does not fit the driver behind --csi-address");
+            }
+            Err(error) => tracing::info!("waiting for the driver: {error}"),
+        }
+    }
+}
+
+/// How the driver tells health, in one word for whoever asks the cluster who looks.
+fn tells(driver: &volmedic_csi::Driver) -> &'static str {
+    use volmedic_csi::dialect::{ControllerProbe, controller};
+    match driver.session().map(|session| controller(session.features()).probe) {
+        Ok(ControllerProbe::ListHealth) => "ControllerListVolumeHealth",
+        Ok(ControllerProbe::GetHealth) => "ControllerGetVolumeHealth",
+        Ok(ControllerProbe::ListVolumes) => "ListVolumes",
+        Ok(ControllerProbe::GetVolume) => "ControllerGetVolume",
+        Ok(ControllerProbe::None) | Err(_) => "nothing",
+    }
+}
+
+/// The hub sees by a Lease that we live: the one we lead by, or one of our own.
+fn told_to_hub(driver: &str, election: Option<&args::Election>) -> HealthOptions {
+    let lease = match election {
+        Some(election) => {
+            LeaseName { namespace: election.lease.namespace(), name: volmedic_lease::lock_name(driver) }
+        }
+        None => LeaseName {
+            namespace: volmedic_lease::namespace(""),
+            name: volmedic_lease::sanitize(&format!("{LEASE}{driver}")).to_lowercase(),
+        },
+    };
+    HealthOptions { driver: driver.to_owned(), lease, beats: election.is_none() }
+}
+
+/// What it takes to lead.
+struct Leading {
+    config: Config,
+    client: Client,
+    driver: volmedic_csi::Driver,
+    name: Arc<str>,
+    picture: view::Picture,
+    /// Where it is shown, and what else is shown there.
+    page: Option<(Arc<page::Page>, volmedic_csi::Metrics)>,
+    health: Arc<Health>,
+}
+
+impl Leading {
+    async fn run(
+        self,
+        inventory_metrics: &volmedic_inventory::Metrics,
+        report_metrics: volmedic_report::Metrics,
+        over: impl Future<Output = anyhow::Result<()>>,
+    ) -> anyhow::Result<()> {
+        let Self { config, client, driver, name, picture, page, health } = self;
+        let options = volmedic_inventory::Options {
+            driver: (&*name).into(),
+            node_watcher: config.node_grace.is_some(),
+        };
+        let inventory = Arc::new(Inventory::start(&client, &options, inventory_metrics));
+        let remind_every =
+            config.remind_every.map(|every| SignedDuration::try_from(every).unwrap_or(SignedDuration::MAX));
+        let board = Board::new(Ledger::new(Policy { remind_every, ..Policy::default() }));
+        picture.attach(&name, &board, &inventory);
+        health.set_ready(ready_check(&name, &board, &inventory, config.not_ready_after));
+
+        let mut over = std::pin::pin!(over);
+        let instance = volmedic_lease::hostname().unwrap_or_default();
+        let mut report = volmedic_report::Options::of_controller(&name, &instance);
+        report.limits.qps = config.qps;
+        report.limits.burst = config.burst;
+        report.health = Some(told_to_hub(&name, config.election.as_ref()));
+        let reporter = Arc::new(Reporter::start(&client, &report, report_metrics.clone()));
+
+        let recalled = tokio::select! {
+            recalled = recall(&client, &name, &inventory, &report) => recalled?,
+            ended = &mut over => return ended,
+        };
+        if inventory.volumes().known() == 0 {
+            strangers::check(&client, &name, config.driver_name.is_some()).await?;
+        }
+        reporter.prime(&recalled.stored, &recalled.reported);
+        for (claim, standing) in &recalled.stale {
+            reporter.restate(claim, standing, Timestamp::now());
+        }
+        for memo in recalled.memos {
+            board.lock_ledger().recall(memo);
+        }
+
+        let volumes = Arc::new(Volumes::new(inventory.clone()));
+        let (sender, observations) = mpsc::channel(OBSERVATIONS);
+        let mut tasks = JoinSet::new();
+        let nodes_woken = Arc::new(Notify::new());
+        tasks.spawn(wake(inventory.clone(), volumes.clone(), nodes_woken.clone()));
+        if let Some(grace) = config.node_grace {
+            let watcher = NodeWatcher {
+                inventory: inventory.clone(),
+                board: board.clone(),
+                grace: SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX),
+                woken: nodes_woken,
+                observations: sender.clone(),
+            };
+            tasks.spawn(watcher.run());
+        }
+        tasks.spawn(restate(reporter.clone(), inventory.clone(), board.clone(), name.clone()));
+
+        let chronicle = page.map(|(page, metrics)| {
+            let chronicle = Arc::new(Chronicle::new(board.clone(), page.history().clone()));
+            page.show(page::Source {
+                name: name.clone(),
+                driver: driver.clone(),
+                metrics,
+                inventory: inventory.clone(),
+                chronicle: chronicle.clone(),
+            });
+            chronicle
+        });
+        let limits = Limits { page_deadline: config.call_deadline, ..Limits::default() };
+        let probe = Arc::new(Driver {
+            name: name.clone(),
+            probe: volmedic_probe::Controller::new(driver, limits),
+            counts: report_metrics.probes.clone(),
+            told: Mutex::new(None),
+        });
+        let settings = volmedic_monitor::Settings {
+            list_every: config.list_every,
+            look_every: config.look_every,
+            workers: config.workers,
+        };
+        let to = Outlet { reporter: reporter.clone(), board: board.clone() };
+        let outlet = page::Outlet { to, chronicle };
+        let pace = settings.pace(&Way::Nothing);
+        let mut pipe =
+            Pipe::new(name.clone(), Vantage::Controller, volumes.clone(), outlet, board, pace, clock());
+        for (claim, volume) in recalled.told_on {
+            pipe.recall_audience(&volume.handle, claim);
+        }
+        if config.node_grace.is_none() {
+            // Told by a run that watched nodes; this one would never see them come back.
+            pipe.forget_vantage(&Vantage::Cluster, clock());
+        }
+        tracing::info!(driver = &*name, volumes = inventory.volumes().len(), "watching");
+        let mut ended = Ok(());
+        let stop = async { ended = over.await };
+        volmedic_monitor::run(pipe, volumes, probe, settings, observations, clock, stop).await;
+        drop(tasks);
+        if ended.is_ok() {
+            let left = reporter.flush(FLUSH).await;
+            if left > 0 {
+                tracing::warn!(
+                    "{left} reports could not be sent before the end; the next start reports what still holds"
+                );
+            }
+        }
+        ended
+    }
+}
+
+/// Which volume a claim is bound to. Needed for a moment only, but for all claims there are: so it keeps a number for
+/// each claim instead of its names, and looks again before it answers.
+struct Bound {
+    hasher: RandomState,
+    handles: HashMap<u64, Arc<str>>,
+}
+
+impl Bound {
+    fn new(inventory: &Inventory) -> Self {
+        let hasher = RandomState::new();
+        let volumes = inventory.volumes();
+        let mut all = Vec::with_capacity(volumes.len());
+        volumes.for_each(|handle| all.push(handle.clone()));
+        let mut handles = HashMap::with_capacity(all.len());
+        for handle in all {
+            for bound in volumes.claims(&handle) {
+                handles.insert(hasher.hash_one(&bound.claim), handle.clone());
+            }
+        }
+        Self { hasher, handles }
+    }
+
+    fn volume(&self, inventory: &Inventory, driver: &Arc<str>, claim: &ObjectRef) -> Option<Volume> {
+        let handle = self.handles.get(&self.hasher.hash_one(claim))?;
+        let is_bound = inventory.volumes().claims(handle).iter().any(|bound| bound.claim == *claim);
+        is_bound.then(|| Volume { driver: driver.clone(), handle: handle.clone() })
+    }
+}
+
+/// What was told before. Tried for as long as it takes: to begin without it would tell everything again.
+async fn recall(
+    client: &Client,
+    driver: &Arc<str>,
+    inventory: &Inventory,
+    report: &volmedic_report::Options,
+) -> anyhow::Result<volmedic_report::Recalled> {
+    inventory.ready().await;
+    let bound = Bound::new(inventory);
+    let recall = Recall {
+        component: report.voice.component.clone(),
+        field_manager: report.field_manager.clone(),
+        reports_of: report.health.as_ref().map(|health| health.driver.clone()),
+        vantage: Vantage::Controller,
+    };
+    let mut pause = Duration::from_secs(1);
+    loop {
+        let read = recall.read(
+            client,
+            |claim| bound.volume(inventory, driver, claim),
+            |subject, vantage| {
+                subject.driver() == driver && matches!(vantage, Vantage::Controller | Vantage::Cluster)
+            },
+        );
+        match read.await {
+            Ok(recalled) => return Ok(recalled),
+            Err(error) => tracing::warn!("{error}; trying again in {} s", pause.as_secs()),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_mins(1));
+    }
+}
+
+/// Wakes everybody who waits for the inventory; it wakes only one by itself.
+async fn wake(inventory: Arc<Inventory>, volumes: Arc<Volumes>, nodes: Arc<Notify>) {
+    loop {
+        inventory.changed().await;
+        volumes.woken.notify_one();
+        nodes.notify_one();
+    }
+}
+
+/// Tells all that is wrong anew when the server begins to keep the claims' status, and when something was lost: too much
+/// waited to be told, or there was nowhere to write it.
+async fn restate(reporter: Arc<Reporter>, inventory: Arc<Inventory>, board: Board, driver: Arc<str>) {
+    let mut support = reporter.support();
+    loop {
+        let kept = async {
+            let Some(support) = &mut support else { return std::future::pending().await };
+            if support.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            matches!(*support.borrow_and_update(), volmedic_report::Support::Kept)
+        };
+        let needed = tokio::select! {
+            kept = kept => kept,
+            () = tokio::time::sleep(OVERFLOW_CHECK) => reporter.take_overflow(),
+        };
+        if !needed {
+            continue;
+        }
+        let memos = board.lock_ledger().memos();
+        let mut ill = HashSet::new();
+        for memo in memos {
+            let volmedic_health::Subject::Volume(volume) = &memo.subject else { continue };
+            if volume.driver != driver {
+                continue;
+            }
+            for claim in inventory.volumes().claims(&volume.handle) {
+                reporter.restate(&claim.claim, &ports::standing(&board, &memo.subject), Timestamp::now());
+                ill.insert(claim.claim);
+            }
+        }
+        // A recovery may be among what was lost.
+        for claim in reporter.said_ill().into_iter().filter(|claim| !ill.contains(claim)) {
+            reporter.restate(&claim, &[], Timestamp::now());
+        }
+    }
+}
+
+/// Not ready while out of touch with the driver, or with the API server, for long.
+fn ready_check(driver: &Arc<str>, board: &Board, inventory: &Arc<Inventory>, after: Duration) -> http::Check {
+    let (driver, board, inventory) = (driver.clone(), board.clone(), inventory.clone());
+    let longest = SignedDuration::try_from(after).unwrap_or(SignedDuration::MAX);
+    Box::new(move || {
+        if let Some(stale) = inventory.staleness().filter(|stale| !inventory.is_ready() || stale.age > after)
+        {
+            return Err(format!("out of touch with the API server: {}", stale.why));
+        }
+        let blind = board
+            .lock_ledger()
+            .beliefs(&volmedic_health::Subject::Backend(driver.clone()))
+            .iter()
+            .find_map(|(_, belief)| belief.blind_since);
+        match blind {
+            Some(since) if Timestamp::now().duration_since(since) > longest => {
+                Err(format!("driver {driver} has not been seen since {since:.0}"))
+            }
+            _ => Ok(()),
+        }
+    })
+}

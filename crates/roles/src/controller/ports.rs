@@ -1,0 +1,229 @@
+//! Where the rooms meet: each port of the monitor, served by the crate that has what it needs.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
+use volmedic_api::{Kind, ObjectRef};
+use volmedic_csi::dialect::ControllerProbe;
+use volmedic_health::{Subject, Transition, Volume};
+use volmedic_inventory::Change;
+use volmedic_monitor::{Arrival, Board, ListEnd, Listed, Seen, Way};
+use volmedic_probe::{Answer, Passed};
+use volmedic_report::{Notice, ProbeResult, Probes, Reporter};
+
+use crate::ways;
+
+/// The handles under which inline volumes are kept: they have none of their own. The pod's namespace, name and uid
+/// follow, so that after a restart the handle alone says which pod to tell.
+const INLINE: &str = "inline:";
+
+/// The handle that stands for a pod's inline volumes.
+pub(super) fn inline_handle(pod: &ObjectRef) -> Arc<str> {
+    format!("{INLINE}{}/{}/{}", pod.namespace, pod.name, pod.uid).into()
+}
+
+/// The pod that a handle of [`inline_handle`] stands for.
+fn inline_pod(handle: &str) -> Option<ObjectRef> {
+    let mut parts = handle.strip_prefix(INLINE)?.splitn(3, '/');
+    let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
+    Some(ObjectRef::new(Kind::Pod, namespace, name, uid))
+}
+
+/// The volumes there should be, and whom to tell about them.
+#[derive(Debug)]
+pub(super) struct Volumes {
+    inventory: Arc<volmedic_inventory::Inventory>,
+    first: Mutex<bool>,
+    pub(super) woken: Notify,
+}
+
+impl Volumes {
+    pub(super) fn new(inventory: Arc<volmedic_inventory::Inventory>) -> Self {
+        Self { inventory, first: Mutex::new(true), woken: Notify::new() }
+    }
+
+    fn all(&self) -> Arrival {
+        let mut all = Vec::with_capacity(self.inventory.volumes().len());
+        self.inventory.volumes().for_each(|handle| all.push(handle.clone()));
+        Arrival::All(all)
+    }
+}
+
+impl volmedic_monitor::Inventory for Volumes {
+    fn drain(&self) -> Vec<Arrival> {
+        let changes = self.inventory.volumes().changes();
+        let first = std::mem::take(&mut *self.first.lock());
+        if first || changes.contains(&Change::Resync) {
+            return vec![self.all()];
+        }
+        let arrival = |change| match change {
+            Change::Added(handle) => Some(Arrival::Added(handle)),
+            Change::Removed(handle) => Some(Arrival::Removed(handle)),
+            Change::ClaimsChanged(handle) => Some(Arrival::AudienceChanged(handle)),
+            Change::Resync => None,
+        };
+        changes.into_iter().filter_map(arrival).collect()
+    }
+
+    async fn changed(&self) {
+        self.woken.notified().await;
+    }
+
+    fn about(&self, volume: &Volume) -> Vec<ObjectRef> {
+        if let Some(pod) = inline_pod(&volume.handle) {
+            return vec![pod];
+        }
+        self.inventory.volumes().claims(&volume.handle).into_iter().map(|bound| bound.claim).collect()
+    }
+
+    fn is_only_observed(&self, handle: &str) -> bool {
+        inline_pod(handle).is_some()
+    }
+}
+
+/// The driver's controller plugin, and a count of how its answers went.
+#[derive(Debug)]
+pub(super) struct Driver {
+    pub(super) name: Arc<str>,
+    pub(super) probe: volmedic_probe::Controller,
+    pub(super) counts: Probes,
+    /// What the driver can do is told once, and again when it changes.
+    pub(super) told: Mutex<Option<&'static str>>,
+}
+
+impl Driver {
+    fn tell(&self, sentence: &'static str, nothing: bool) {
+        let mut told = self.told.lock();
+        if told.replace(sentence) != Some(sentence) {
+            if nothing {
+                tracing::warn!(driver = &*self.name, "{sentence}");
+            } else {
+                tracing::info!(driver = &*self.name, "{sentence}");
+            }
+        }
+    }
+
+    fn count(&self, method: &'static str, well: bool, began: Instant) {
+        let result = if well { ProbeResult::Success } else { ProbeResult::Error };
+        self.counts.probed(&self.name, method, result, began.elapsed());
+    }
+}
+
+/// The full name of a call, as the metrics have it.
+fn method(probe: ControllerProbe) -> &'static str {
+    match probe {
+        ControllerProbe::ListHealth => "/csi.v1.Controller/ControllerListVolumeHealth",
+        ControllerProbe::GetHealth => "/csi.v1.Controller/ControllerGetVolumeHealth",
+        ControllerProbe::ListVolumes => "/csi.v1.Controller/ListVolumes",
+        ControllerProbe::GetVolume => "/csi.v1.Controller/ControllerGetVolume",
+        ControllerProbe::None => "none",
+    }
+}
+
+impl volmedic_monitor::Probe for Driver {
+    fn way(&self) -> Way {
+        let choice = match self.probe.way() {
+            volmedic_probe::Way::Asked(choice) => choice,
+            volmedic_probe::Way::Gone(why) => return Way::Blind(why),
+        };
+        self.tell(choice.sentence, choice.probe == ControllerProbe::None);
+        ways::of_controller(&choice)
+    }
+
+    async fn changed(&self) {
+        self.probe.changed().await;
+    }
+
+    async fn list(&self, pages: mpsc::Sender<Vec<Listed>>) -> ListEnd {
+        let began = Instant::now();
+        let passed = self.probe.list(Forward { pages, batch: Vec::new() }).await;
+        match passed {
+            Passed::Gone(why) => ListEnd::Broken(why),
+            Passed::Walked(end) => {
+                self.count(end.method.path(), end.complete(), began);
+                match &end.broken {
+                    None => {
+                        tracing::debug!("{end}");
+                        ListEnd::Complete
+                    }
+                    Some(broken) => {
+                        tracing::warn!("{end}");
+                        ListEnd::Broken(volmedic_probe::broken(broken))
+                    }
+                }
+            }
+        }
+    }
+
+    async fn look(&self, handle: &str) -> Seen {
+        let began = Instant::now();
+        let probe = match self.probe.way() {
+            volmedic_probe::Way::Asked(choice) => choice.fallback.unwrap_or(choice.probe),
+            volmedic_probe::Way::Gone(why) => return Seen::DriverGone(why),
+        };
+        let answer = self.probe.look(handle).await;
+        let well =
+            matches!(&answer, Answer::Volume(sight) if !matches!(sight, volmedic_health::Sight::NotSeen(_)));
+        self.count(method(probe), well, began);
+        match answer {
+            Answer::Volume(sight) => Seen::Volume(sight),
+            Answer::Overloaded(why) => Seen::Overloaded(why),
+            Answer::Late(why) | Answer::DriverGone(why) => Seen::DriverGone(why),
+        }
+    }
+}
+
+/// Hands the entries of a list on in pieces, and waits for the pipe where that is behind: a driver that lists faster
+/// than the pipe takes in is held back, instead of its list piling up here.
+struct Forward {
+    pages: mpsc::Sender<Vec<Listed>>,
+    batch: Vec<Listed>,
+}
+
+impl volmedic_probe::Visit for Forward {
+    fn entry(&mut self, volmedic_probe::Listed { handle, sight, again }: volmedic_probe::Listed) {
+        self.batch.push(Listed { handle, sight, again });
+    }
+
+    async fn breathe(&mut self) {
+        if !self.batch.is_empty() {
+            // Nobody reads on only when the list is given up; then so is this.
+            let _ = self.pages.send(std::mem::take(&mut self.batch)).await;
+        }
+    }
+}
+
+/// Tells transitions, with all that stands beside them.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    pub(super) reporter: Arc<Reporter>,
+    pub(super) board: Board,
+}
+
+impl volmedic_monitor::Outlet for Outlet {
+    fn tell(&mut self, transition: &Transition, about: Vec<ObjectRef>) {
+        let standing = standing(&self.board, &transition.subject);
+        self.reporter.tell(&Notice { transition: transition.clone(), about, known_as: None, standing });
+    }
+}
+
+/// Everything that is wrong with a subject, from all vantages.
+pub(super) fn standing(board: &Board, subject: &Subject) -> Vec<volmedic_health::Held> {
+    let ledger = board.lock_ledger();
+    ledger.beliefs(subject).into_iter().flat_map(|(_, belief)| belief.conditions).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_handle_of_inline_volumes_says_which_pod_to_tell() {
+        let pod = ObjectRef::new(Kind::Pod, "shop", "web-0", "0c5b8f0e-6ad8-4a6f-a0a5-3f6e3c7d9b11");
+        assert_eq!(inline_pod(&inline_handle(&pod)), Some(pod));
+        assert_eq!(inline_pod("vol-1"), None);
+        assert_eq!(inline_pod("inline:shop/web-0"), None, "no uid");
+    }
+}

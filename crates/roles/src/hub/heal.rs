@@ -1,0 +1,129 @@
+//! The healer in the hub: what it sees, whom it tells, what it remembers, and who may ask it. It runs while we lead.
+
+mod args;
+mod asked;
+mod eyes;
+mod pump;
+mod teller;
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use kube::Client;
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use tokio::task::JoinSet;
+use volmedic_api::{Kind, ObjectRef};
+use volmedic_heal::healer::{Dialer, Metrics};
+use volmedic_heal::{Healer, Place, memory};
+use volmedic_hub::{Keeper, World};
+use volmedic_report::{Limits, Notes, Reports, Voice};
+
+pub(super) use args::{HealArgs, HealConfig};
+pub(super) use eyes::Asked;
+use eyes::{Places, Sight};
+use pump::Pump;
+
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What is counted, made once for the whole life of the process.
+#[derive(Debug, Clone)]
+pub(super) struct Counts {
+    healer: Metrics,
+    reports: Reports,
+}
+
+impl Counts {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let healer = Metrics::default();
+        healer.register(registry);
+        Self { healer, reports: Reports::register(registry) }
+    }
+}
+
+/// What the healer needs of the hub.
+pub(super) struct Surroundings {
+    pub(super) client: Client,
+    pub(super) world: Arc<Mutex<World>>,
+    pub(super) keeper: Arc<Keeper>,
+    pub(super) counts: Counts,
+    /// Whether changes reach us.
+    pub(super) in_touch: Asked,
+    /// Whether we lead.
+    pub(super) leads: Asked,
+}
+
+/// Heals until dropped. Begins when the hub knows enough to judge.
+pub(super) async fn run(config: HealConfig, around: Surroundings) -> Infallible {
+    let Surroundings { client, world, keeper, counts, in_touch, leads } = around;
+    while !world.lock().has_heard_nodes() {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    world.lock().follow();
+    let HealConfig { options, trust } = config;
+    let deadline = SignedDuration::try_from(options.deadline).unwrap_or(SignedDuration::MAX);
+    let instance = volmedic_lease::hostname().unwrap_or_default();
+    let voice = Voice::of_healer(&instance);
+    let notes = Arc::new(Notes::start(&client, voice, &Limits::default(), counts.reports));
+    let places = Places::default();
+    let sight =
+        Sight { world: world.clone(), places: places.clone(), in_touch, leads, counted: Mutex::default() };
+    let (teller, scribe) = teller::pair(keeper.clone(), notes.clone(), deadline);
+    let (policy, patience) = (options.policy.clone(), options.deadline);
+    let rules = options.rules.clone();
+    let healer = Healer::start(&client, options, Dialer::new(trust), sight, teller, counts.healer);
+    let mut pump = Pump::new(world.clone(), places, healer.handle());
+    pump.remember(&policy, deadline);
+    tracing::info!(mode = %rules.default, ceiling = %rules.ceiling, "healing is on");
+
+    let mut tasks: JoinSet<Infallible> = JoinSet::new();
+    tasks.spawn(pump.run());
+    tasks.spawn(scribe.run());
+    let handle = healer.handle();
+    tasks.spawn(asked::Desk { client, handle, deadline: patience, instance }.run());
+    let mut closing = JoinSet::new();
+    for (claim, place, begun, until) in unfinished(&world, deadline) {
+        tracing::warn!(
+            "an attempt to heal {place} was under way when an earlier healer ended; it is left alone until {until:.0}"
+        );
+        let Place { driver, handle, node: _ } = place;
+        let (keeper, notes) = (keeper.clone(), notes.clone());
+        closing.spawn(teller::Attempts { keeper, notes, claim, driver, handle }.close(begun, until));
+    }
+    loop {
+        tokio::select! {
+            ended = tasks.join_next() => match ended {
+                Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                _ => panic!("a part of the healer ended, which it never should"),
+            },
+            Some(_) = closing.join_next() => {}
+            () = tokio::time::sleep(Duration::from_secs(5)) => {
+                // A bug of ours: let the process begin anew.
+                assert!(healer.runs(), "the healer ended, which it never should");
+            }
+        }
+    }
+}
+
+/// What earlier healers began and did not end.
+fn unfinished(
+    world: &Mutex<World>,
+    deadline: SignedDuration,
+) -> Vec<(ObjectRef, Place, volmedic_api::resource::Heal, jiff::Timestamp)> {
+    let world = world.lock();
+    let mut all = Vec::new();
+    let heals: HashMap<_, _> = world.heals().into_iter().collect();
+    for (key, heals) in heals {
+        let Some(patient) = world.patient(&key) else { continue };
+        let claim = ObjectRef::new(Kind::PersistentVolumeClaim, &key.namespace, &key.name, &patient.uid);
+        for (begun, until) in memory::unfinished(&heals, deadline) {
+            let node = begun.node.as_deref().unwrap_or_default();
+            let place = Place::new(&*patient.driver, &*patient.handle, node);
+            all.push((claim.clone(), place, begun.clone(), until));
+        }
+    }
+    all
+}

@@ -1,0 +1,243 @@
+//! The command line of healing. Every guard has a flag, and every default is on the careful side.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use volmedic_heal::healer::{Filters, Options, Trust, Unverified};
+use volmedic_heal::{Mode, Policy, Rules};
+
+use volmedic_runtime::flags::{duration, positive};
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Healing")]
+#[allow(clippy::struct_field_names, reason = "the fields are the flags, and these begin alike")]
+pub(crate) struct HealArgs {
+    /// Heal volumes through their node plugins and the relays in the agents. See docs/healing.md.
+    #[arg(long, requires = "heal_relay_ca_file")]
+    heal: bool,
+    /// Mode where neither claim, namespace nor storage class sets one: off, observe, approve or auto.
+    #[arg(long, default_value_t = Mode::Observe, value_name = "MODE")]
+    heal_mode: Mode,
+    /// Highest mode that any annotation or rule can set.
+    #[arg(long, default_value_t = Mode::Auto, value_name = "MODE")]
+    heal_ceiling: Mode,
+    /// Mode of a namespace. May be given several times.
+    #[arg(long, value_parser = rule, value_name = "NAMESPACE=MODE")]
+    heal_namespace_mode: Vec<(String, Mode)>,
+    /// Mode of a storage class. May be given several times.
+    #[arg(long, value_parser = rule, value_name = "CLASS=MODE")]
+    heal_class_mode: Vec<(String, Mode)>,
+    /// Time for which a volume must be unhealthy before it is healed.
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
+    heal_debounce: Duration,
+    /// Pause after the first attempt; it doubles with every further attempt.
+    #[arg(long, default_value = "30s", value_parser = positive, value_name = "DURATION")]
+    heal_pause: Duration,
+    /// Longest pause between two attempts.
+    #[arg(long, default_value = "1h", value_parser = positive, value_name = "DURATION")]
+    heal_longest_pause: Duration,
+    /// Time after a successful heal in which the volume is not healed again.
+    #[arg(long, default_value = "2m", value_parser = duration, value_name = "DURATION")]
+    heal_cooldown: Duration,
+    /// Number of attempts without lasting success after which the healer gives up.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
+    heal_tries: u32,
+    /// Time for which a volume must stay healthy before its attempts are counted from 1 again.
+    #[arg(long, default_value = "30m", value_parser = positive, value_name = "DURATION")]
+    heal_steady: Duration,
+    /// Interval between two checks of a volume that waits for a person's decision or change.
+    #[arg(long, default_value = "30s", value_parser = positive, value_name = "DURATION")]
+    heal_look_again: Duration,
+    /// Time for which a person's consent is valid.
+    #[arg(long, default_value = "1h", value_parser = positive, value_name = "DURATION")]
+    heal_consent: Duration,
+    /// Maximum number of concurrent heals on one node.
+    #[arg(long, default_value_t = 2, value_parser = count(1), value_name = "N")]
+    heal_per_node: usize,
+    /// Maximum number of concurrent heals in the cluster.
+    #[arg(long, default_value_t = 10, value_parser = count(1), value_name = "N")]
+    heal_at_once: usize,
+    /// Percentage of a driver's volumes, or of all volumes, above which unhealthy volumes stop all healing.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=100), value_name = "PERCENT")]
+    heal_brake_percent: u32,
+    /// Number of unhealthy volumes below which healing is never stopped as a whole.
+    #[arg(long, default_value_t = 10, value_parser = count(1), value_name = "N")]
+    heal_brake_least: usize,
+    /// Deadline of one heal, from the request to the relay to its answer.
+    #[arg(long, default_value = "3m", value_parser = positive, value_name = "DURATION")]
+    heal_deadline: Duration,
+    /// Drivers whose volumes are healed. Default: all.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    heal_drivers: Vec<String>,
+    /// Storage classes whose volumes are healed. Default: all.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    heal_classes: Vec<String>,
+    /// Namespaces whose claims are healed. Default: all.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    heal_namespaces: Vec<String>,
+    /// Values of the volume attribute `mounter` that are healed. Default: all.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    heal_mounters: Vec<String>,
+    /// CA that signs the relays' certificates, as PEM; read again for every connection.
+    #[arg(long, value_name = "FILE")]
+    heal_relay_ca_file: Option<PathBuf>,
+    /// Token of this hub for relays, with the audience volmedic-relay; read again for every call.
+    #[arg(long, default_value = "/var/run/secrets/volmedic/relay-token", value_name = "FILE")]
+    heal_relay_token_file: PathBuf,
+    /// Name in the relays' certificates. Default: volmedic-relay, the namespace of the relay, svc, joined by dots.
+    #[arg(long, value_name = "NAME")]
+    heal_relay_server_name: Option<String>,
+    /// Namespaces whose relays are trusted. Default: the agents' namespace.
+    #[arg(long, value_delimiter = ',', value_name = "NAMESPACES")]
+    heal_relay_namespaces: Vec<String>,
+    /// Driver whose relays are called as csi-addons does: any server that answers is trusted and gets a token. Only for
+    /// relays that run with --relay-csi-addons. May be given several times.
+    #[arg(long, value_name = "DRIVER")]
+    heal_relay_csi_addons: Vec<String>,
+    /// Token that such relays get; never the other one.
+    #[arg(long, default_value = "/var/run/secrets/kubernetes.io/serviceaccount/token", value_name = "FILE")]
+    heal_csi_addons_token_file: PathBuf,
+    /// For tests on one machine: call relays on loopback addresses, too.
+    #[arg(long, hide = true)]
+    heal_relay_loopback: bool,
+}
+
+/// What the healer runs with.
+#[derive(Debug, Clone)]
+pub(crate) struct HealConfig {
+    pub(crate) options: Options,
+    pub(crate) trust: Trust,
+}
+
+impl HealArgs {
+    /// `None` if nothing is to be healed.
+    pub(crate) fn resolve(self, agent_namespace: &str) -> Option<HealConfig> {
+        let authority = self.heal_relay_ca_file.filter(|_| self.heal)?;
+        let signed = |time: Duration| SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
+        let boxed = |rules: Vec<(String, Mode)>| -> BTreeMap<Box<str>, Mode> {
+            rules.into_iter().map(|(name, mode)| (name.into(), mode)).collect()
+        };
+        let set = |names: Vec<String>| -> BTreeSet<String> { names.into_iter().collect() };
+        let policy = Policy {
+            debounce: signed(self.heal_debounce),
+            cooldown: signed(self.heal_cooldown),
+            first_pause: signed(self.heal_pause),
+            longest_pause: signed(self.heal_longest_pause.max(self.heal_pause)),
+            tries: self.heal_tries,
+            steady: signed(self.heal_steady),
+            node_budget: self.heal_per_node,
+            cluster_budget: self.heal_at_once,
+            brake_percent: self.heal_brake_percent,
+            brake_least: self.heal_brake_least,
+            look_again: signed(self.heal_look_again),
+            approval: signed(self.heal_consent),
+            ..Policy::default()
+        };
+        let trusted_namespaces = match set(self.heal_relay_namespaces) {
+            none if none.is_empty() => BTreeSet::from([agent_namespace.to_owned()]),
+            some => some,
+        };
+        let drivers = set(self.heal_relay_csi_addons);
+        let unverified = Unverified { drivers, token: self.heal_csi_addons_token_file };
+        Some(HealConfig {
+            options: Options {
+                policy,
+                rules: Rules {
+                    default: self.heal_mode,
+                    namespaces: boxed(self.heal_namespace_mode),
+                    classes: boxed(self.heal_class_mode),
+                    ceiling: self.heal_ceiling,
+                },
+                filters: Filters {
+                    drivers: set(self.heal_drivers),
+                    classes: set(self.heal_classes),
+                    namespaces: set(self.heal_namespaces),
+                    mounters: set(self.heal_mounters),
+                },
+                deadline: self.heal_deadline,
+                trusted_namespaces,
+                allow_loopback: self.heal_relay_loopback,
+                ..Options::default()
+            },
+            trust: Trust {
+                authority,
+                server_name: self.heal_relay_server_name,
+                token: self.heal_relay_token_file,
+                unverified: Some(unverified).filter(|unverified| !unverified.drivers.is_empty()),
+            },
+        })
+    }
+}
+
+fn rule(text: &str) -> Result<(String, Mode), String> {
+    let (name, mode) = text.split_once('=').ok_or("write it as in shop=auto")?;
+    if name.is_empty() {
+        return Err("a name must stand before the =".to_owned());
+    }
+    Ok((name.to_owned(), mode.parse().map_err(|error: volmedic_heal::NoMode| error.to_string())?))
+}
+
+fn count(least: u64) -> clap::builder::RangedU64ValueParser<usize> {
+    clap::builder::RangedU64ValueParser::new().range(least..=100_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        heal: HealArgs,
+    }
+
+    fn parse(line: &str) -> Result<Option<HealConfig>, clap::Error> {
+        let words = std::iter::once("hub").chain(line.split_whitespace());
+        Cli::try_parse_from(words).map(|cli| cli.heal.resolve("volmedic"))
+    }
+
+    #[test]
+    fn nothing_is_healed_unless_it_is_asked_for_and_relays_can_be_told_from_others() {
+        assert!(parse("").unwrap().is_none());
+        assert!(parse("--heal-relay-ca-file=ca").unwrap().is_none());
+        assert!(parse("--heal").is_err());
+        let HealConfig { options, trust } = parse("--heal --heal-relay-ca-file=ca").unwrap().unwrap();
+        assert_eq!(options.rules.default, Mode::Observe);
+        assert_eq!(options.trusted_namespaces, BTreeSet::from(["volmedic".to_owned()]));
+        assert!(trust.unverified.is_none() && !options.allow_loopback);
+    }
+
+    /// The page says what the defaults are; the library says so too, and the flags repeat them.
+    #[test]
+    fn the_flags_have_the_defaults_of_the_library() {
+        let HealConfig { options, .. } = parse("--heal --heal-relay-ca-file=ca").unwrap().unwrap();
+        assert_eq!(format!("{:?}", options.policy), format!("{:?}", Policy::default()));
+        assert_eq!(options.deadline, Options::default().deadline);
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/healing.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        for argument in <Cli as clap::CommandFactory>::command().get_arguments() {
+            let flag = format!("--{}", argument.get_long().unwrap_or("heal"));
+            let shown = argument.is_hide_set() || page.contains(&format!("`{flag}`"));
+            assert!(shown || flag == "--help", "docs/healing.md does not name {flag}");
+        }
+    }
+
+    #[test]
+    fn rules_are_read_and_nonsense_is_refused() {
+        let line = "--heal --heal-relay-ca-file=ca --heal-namespace-mode=db=approve --heal-namespace-mode=vms=off \
+                    --heal-class-mode=fuse=auto --heal-ceiling=approve --heal-drivers=a,b";
+        let HealConfig { options, .. } = parse(line).unwrap().unwrap();
+        assert_eq!(options.rules.namespaces.len(), 2);
+        assert_eq!(options.rules.ruling(None, "web", Some("fuse")).mode, Mode::Approve, "the ceiling");
+        assert_eq!(options.filters.drivers.len(), 2);
+        for wrong in
+            ["--heal-mode=Auto", "--heal-namespace-mode=db", "--heal-class-mode==auto", "--heal-tries=0"]
+        {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What the healer sees of the volumes: what the hub believes right now.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use volmedic_heal::healer::Eyes;
+use volmedic_heal::{Again, Place};
+use volmedic_hub::{ClaimKey, World};
+
+/// Counting all volumes in use takes a moment where there are many, and the count need not be newer than this.
+const COUNT_EVERY: Duration = Duration::from_secs(3);
+
+/// Which claim a place is about.
+pub(super) type Places = Arc<Mutex<HashMap<Place, ClaimKey>>>;
+
+/// When it was counted, and how many volumes of each driver are in use.
+pub(super) type Count = (Instant, BTreeMap<Box<str>, usize>);
+
+/// Whether something is so at this moment.
+pub(in crate::hub) type Asked = Arc<dyn Fn() -> bool + Send + Sync>;
+
+pub(super) struct Sight {
+    pub(super) world: Arc<Mutex<World>>,
+    pub(super) places: Places,
+    /// Whether changes reach us.
+    pub(super) in_touch: Asked,
+    /// Whether we lead.
+    pub(super) leads: Asked,
+    pub(super) counted: Mutex<Option<Count>>,
+}
+
+impl Sight {
+    fn look(&self, place: &Place) -> Again {
+        let unseen = |why: &str| Again::NotSeen(why.into());
+        if !(self.in_touch)() {
+            return unseen("the API server's changes do not reach the hub");
+        }
+        let Some(key) = self.places.lock().get(place).cloned() else {
+            return unseen("it is no longer reported");
+        };
+        let patient = self.world.lock().patient(&key);
+        let patient = patient.filter(|now| *now.driver == *place.driver && *now.handle == *place.handle);
+        let Some(patient) = patient else { return unseen("its claim is bound to another volume by now") };
+        let Some(bed) = patient.beds.iter().find(|bed| *bed.node == *place.node) else {
+            return unseen("no pod uses it there any more");
+        };
+        match (&bed.unseen, &bed.ill) {
+            (Some(why), _) => unseen(why),
+            (None, Some(_)) => Again::StillIll,
+            (None, None) => Again::Well,
+        }
+    }
+}
+
+impl Eyes for Sight {
+    async fn again(&self, place: &Place) -> Again {
+        self.look(place)
+    }
+
+    fn in_use(&self, driver: Option<&str>) -> Option<usize> {
+        let mut counted = self.counted.lock();
+        if counted.as_ref().is_none_or(|(at, _)| at.elapsed() >= COUNT_EVERY) {
+            let world = self.world.lock();
+            *counted = world.is_ready().then(|| (Instant::now(), world.in_use()));
+        }
+        let (_, counts) = counted.as_ref()?;
+        Some(driver.map_or_else(|| counts.values().sum(), |driver| counts.get(driver).copied().unwrap_or(0)))
+    }
+
+    fn may_act(&self) -> bool {
+        (self.leads)()
+    }
+}
