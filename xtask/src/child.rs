@@ -52,7 +52,7 @@ impl Running {
     /// Stops it and everything it started, and returns what they were.
     pub fn stop(mut self) -> Vec<String> {
         let names = stop_tree(self.child.id());
-        // The child itself may stand outside of /proc's reach; its end is certain only now.
+        // The child itself may be missing in /proc; only after this is it certain that it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         names
@@ -61,7 +61,7 @@ impl Running {
 
 /// Stops a process and all that came from it, and says what they were.
 ///
-/// Each is halted before its children are looked up, so that nothing can start another process unseen.
+/// Each process is stopped before its children are listed, so that none can start another process unnoticed.
 fn stop_tree(root: u32) -> Vec<String> {
     let mut tree = BTreeSet::from([root]);
     signal(root, Signal::STOP);
@@ -89,7 +89,7 @@ fn stop_tree(root: u32) -> Vec<String> {
 
 fn signal(id: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(id).ok().and_then(Pid::from_raw) {
-        // Gone already is as good.
+        // It may have ended already.
         let _ = kill_process(pid, signal);
     }
 }

@@ -1,4 +1,4 @@
-//! Where all of xtask's own output goes. A reader that left (`| head`) is no reason to panic.
+//! Where all of xtask's own output goes. A closed pipe (`| head`) must not cause a panic.
 
 use std::fmt::Display;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: what must pass before a change goes in, step by step, the quick steps first.
+//! `cargo xtask test`: what must pass before a change is merged, step by step, the quick steps first.
 
 use std::fmt::{self, Write};
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ mod plan;
 mod programs;
 mod stress;
 
-/// Run everything that must pass before a change goes in, or the same for some parts only
+/// Run everything that must pass before a change is merged, for all parts or for some
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "CI runs it without arguments. For daily work use --quick, or name the crates that you changed.\n\n\
@@ -27,13 +27,13 @@ mod stress;
 pub(crate) struct Args {
     /// Parts to test: a crate (`health` or `volmedic-health`) or one of its test programs (`volmedic/hub`) [default: all]
     parts: Vec<String>,
-    /// Leave out what starts Kubernetes or takes long: a few minutes once everything is compiled
+    /// Leave out tests that start Kubernetes or are slow: a few minutes once everything is compiled
     #[arg(long)]
     quick: bool,
-    /// Run the test programs N times with every core kept busy, and print how often each test failed
+    /// Run the test programs N times while every core is busy, and print how often each test failed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with_all = ["only", "keep_going"])]
     stress: Option<u32>,
-    /// Continue after a failed step, to see everything that is wrong
+    /// Continue after a failed step, to see all failures
     #[arg(long)]
     keep_going: bool,
     /// Run one step only, by its name in the table that ends a run
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     deadline: Option<u64>,
 }
 
-/// A part or step that was asked for and does not exist: a mistake on the command line.
+/// A part or step on the command line that does not exist.
 #[derive(Debug)]
 pub(crate) struct Misused(String);
 
@@ -118,7 +118,7 @@ enum Outcome {
     NotRun,
 }
 
-/// A step that is performed beside others, since it mostly fetches and compiles something of its own.
+/// A step that runs beside others, because it mostly downloads and compiles something separate.
 struct Ahead {
     name: &'static str,
     running: Running,

@@ -52,7 +52,7 @@ pub struct Target {
 impl Workspace {
     /// The workspace that this program was started in.
     pub fn here() -> Result<Self> {
-        // Cargo says where xtask is; a bare start of the program asks about the current folder.
+        // Cargo says where xtask is; without cargo the current folder is used.
         let folder = match std::env::var_os("CARGO_MANIFEST_DIR") {
             Some(folder) => PathBuf::from(folder),
             None => std::env::current_dir()
@@ -125,7 +125,7 @@ impl Package {
 /// The cargo that runs us, without the marks it left on our environment.
 ///
 /// Some build scripts (ring's) run again when one of these variables changes, so a build from here and a build by
-/// hand would rebuild each other's work for ever.
+/// hand would rebuild each other's work every time.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {

@@ -105,7 +105,7 @@ fn toolchain() -> Vec<String> {
             ));
         }
     }
-    // The crate cc, with which ring is built, asks the same.
+    // The crate cc, which builds ring, checks the same.
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     if output(Command::new(&compiler).arg("--version")).is_none() {
         lacks.push(format!(
@@ -141,7 +141,7 @@ fn rights(root: bool) -> Vec<String> {
     let mut lacks = Vec::new();
     if !root {
         lacks.push(
-            "the tests mount file systems and start a kubelet, which takes root; run `sudo -E env PATH=\"$PATH\" cargo \
+            "the tests mount file systems and start a kubelet, which needs root; run `sudo -E env PATH=\"$PATH\" cargo \
              xtask test`, or name crates that need neither: `cargo xtask test health api csi`"
                 .into(),
         );
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn without_root_there_is_one_sentence_and_a_way_on() {
         let lacks = rights(false);
-        assert!(matches!(&lacks[..], [only] if only.contains("takes root; run `sudo")), "{lacks:?}");
+        assert!(matches!(&lacks[..], [only] if only.contains("needs root; run `sudo")), "{lacks:?}");
     }
 
     #[test]

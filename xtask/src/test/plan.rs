@@ -17,7 +17,7 @@ pub(super) struct Scope {
     pub(super) packages: Vec<String>,
     /// Test programs as `volmedic/hub`; none means all of the packages.
     pub(super) programs: Vec<String>,
-    /// Without what starts Kubernetes or takes long.
+    /// Without tests that start Kubernetes or are slow.
     pub(super) quick: bool,
 }
 
@@ -157,7 +157,7 @@ pub(super) fn steps(workspace: &Workspace, scope: &Scope) -> Vec<Step> {
     if !scope.quick && workspace.packages.iter().any(clusters) {
         let about = "Kubernetes, helm and the other Go programs that tests start, built once";
         let mut build = tool("cluster", about, &["cluster", "build"], 120);
-        // Most of it is a build of its own. The first step made sure that Go is there.
+        // Most of it is a separate build. The first step made sure that Go is installed.
         build.starts_after = built;
         steps.push(build);
     }
@@ -199,7 +199,7 @@ pub(super) fn starts_clusters(package: &Package) -> bool {
     package.name == TESTKIT || package.dependencies.iter().any(uses)
 }
 
-/// How to run a step alone that is no command of its own.
+/// How to run a step alone that is not a separate command.
 pub(super) fn only(step: &str) -> String {
     format!("cargo xtask test --only {step}")
 }
@@ -227,7 +227,7 @@ fn cargo(
 ) -> Step {
     let mut arguments = vec![command.to_owned()];
     match (parts, command) {
-        // rustfmt's subcommand has a word of its own for this.
+        // rustfmt's subcommand has another flag for this.
         ([], "fmt") => arguments.push("--all".into()),
         ([], _) => arguments.push("--workspace".into()),
         (parts, _) => arguments.extend(parts.iter().map(|part| format!("--package={part}"))),

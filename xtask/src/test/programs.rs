@@ -252,7 +252,7 @@ pub(super) fn list(workspace: &Workspace, scope: &Scope) -> Result<Vec<Program>>
     Ok(programs)
 }
 
-/// Where it stands in the order of starting.
+/// Its position in the order of starting.
 fn rank(program: &str) -> usize {
     LONGEST.iter().position(|name| *name == program).unwrap_or(LONGEST.len())
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: builds what is measured and what measures it, both as they are shipped, and runs them.
 //!
-//! The measuring itself is a program of its own, so that this one stays quick to build.
+//! The measuring itself is a separate program, so that this one compiles quickly.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -39,21 +39,21 @@ enum Role {
     Agent,
     /// `volmedic status` over 100,000 claims, beside kubectl. Writes docs/bench-cli.md
     Cli,
-    /// The controller beside a driver with many volumes, and external-health-monitor where it can be had
+    /// The controller beside a driver with many volumes, and external-health-monitor if it is available
     Controller(Controller),
     /// The reference driver: how time grows from 1,000 to 10,000 volumes. Writes docs/bench-driver.md. Needs root
     Driver,
-    /// The healer when the node plugins of 100 nodes with 1,000 attachments restart at once. Writes docs/bench-healer.md
+    /// The healer when the node plugins of 100 nodes with 1,000 attachments restart together. Writes docs/bench-healer.md
     Healer,
-    /// The hub with 5,000 claims on 100 nodes, all turning bad and good. Writes docs/bench-hub.md
+    /// The hub with 5,000 claims on 100 nodes, all becoming unhealthy and healthy again. Writes docs/bench-hub.md
     Hub,
-    /// The hub's service for reports of others, at 1,000 reports a second. Writes docs/bench-push.md
+    /// The hub's endpoint for pushed reports, at 1,000 reports a second. Writes docs/bench-push.md
     Push,
 }
 
 #[derive(Debug, clap::Args)]
 struct Controller {
-    /// How many volumes there are, one figure after the other [default: 1000,10000,100000]
+    /// Numbers of volumes, measured one after the other [default: 1000,10000,100000]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     volumes: Vec<usize>,
     /// 1,000 and 10,000 volumes only
@@ -62,7 +62,7 @@ struct Controller {
     /// Write docs/bench-controller.md, as a full run does anyway
     #[arg(long)]
     write: bool,
-    /// More for the program that measures; `-- --help` shows what it takes
+    /// Arguments for the program that measures; `-- --help` shows them
     #[arg(last = true, value_name = "ARGUMENTS")]
     rest: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask chart`: the manifests that are made from the chart. Apart from `codegen`, because it takes helm, which is
-//! built from its Go module first.
+//! `cargo xtask chart`: the manifests that are generated from the chart. Separate from `codegen`, because it needs helm,
+//! which is built from its Go module first.
 
 use anyhow::{Result, bail};
 use volmedic_testkit::helm::Chart;

@@ -18,12 +18,12 @@ use crate::say;
 #[derive(clap::Args)]
 #[command(
     after_help = "The programs are built from Go modules at the first start, which takes minutes, and kept in \
-                        $VOLMEDIC_CACHE, else $XDG_CACHE_HOME/volmedic, else ~/.cache/volmedic. A node takes root."
+                        $VOLMEDIC_CACHE, else $XDG_CACHE_HOME/volmedic, else ~/.cache/volmedic. A node needs root."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,
-    /// Which cluster, if you want more than one
+    /// Name of the cluster, if you want more than one
     #[arg(long, global = true, env = "VOLMEDIC_CLUSTER", default_value = "default")]
     name: Name,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 enum Action {
     /// Start a cluster; it stays until `down`
     Up {
-        /// No node: etcd, API server, controller manager and scheduler only. Needs no root
+        /// Start no node: etcd, API server, controller manager and scheduler only. Needs no root
         #[arg(long)]
         control_plane_only: bool,
         /// The release of Kubernetes
@@ -45,20 +45,20 @@ enum Action {
         #[arg(long, default_value_t = Version::DEFAULT)]
         version: Version,
     },
-    /// Say which parts run and how they are; exit code 0 means that all is well
+    /// Show which parts run and whether they are healthy; exit code 0 means that all are
     Status,
-    /// End the cluster and remove everything of it
+    /// Stop the cluster and remove everything of it
     Down,
     /// Show the end of a part's log: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, forward, containerd,
     /// kubelet
     Logs {
         /// The part
         part: Part,
-        /// How many lines
+        /// Number of lines
         #[arg(short = 'n', default_value_t = 50)]
         lines: usize,
     },
-    /// Put an image on the node
+    /// Load an image into the node
     Load {
         /// An archive such as `docker save` and `cargo xtask dist` write
         archive: PathBuf,
@@ -95,7 +95,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             say::line(show(&name, &status).trim_end());
             if !status.healthy() {
                 bail!(
-                    "the cluster {name} is not well; `cargo xtask cluster up` makes a new one of it once a part is gone"
+                    "the cluster {name} is unhealthy; `cargo xtask cluster up` replaces it once a part has ended"
                 );
             }
             Ok(())
@@ -148,7 +148,7 @@ fn up(name: &Name, options: Options) -> Result<()> {
     say::line(format_args!(
         "The cluster {name} {how}.\n\n  \
          use it      export KUBECONFIG={config}\n              {task} kubectl get pods -A\n  \
-         look        {task} status\n  stop it     {task} down"
+         check it    {task} status\n  stop it     {task} down"
     ));
     if has_node {
         let version = env!("CARGO_PKG_VERSION");

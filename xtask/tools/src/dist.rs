@@ -36,9 +36,7 @@ pub(crate) struct Args {
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     let start = Instant::now();
     let target = target()?;
-    say::line(
-        "1/3 the program, as it is shipped. From nothing this takes about 4 minutes on two idle cores.",
-    );
+    say::line("1/3 the program, as it is shipped. The first build takes about 4 minutes on two idle cores.");
     let built = build(workspace)?;
     // In the checkout and not in cargo's folder, so that what the documents say can be typed as it is.
     let folder = workspace.root.join("target/volmedic-dist");
@@ -62,7 +60,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     let bom = sbom::of(workspace, PROGRAM, &target).context("the list of components cannot be made")?;
     put("volmedic.cdx.json", format!("{bom:#}\n").as_bytes())?;
     put("SHA256SUMS", checksums(&folder)?.as_bytes())?;
-    tell(&folder)?;
+    list(&folder)?;
     say::line(format_args!(
         "All of it is in {}, made in {} s. The image is named {}. README.md, \"On a cluster\", says how to load it and how \
          to install the chart.",
@@ -155,9 +153,9 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn tell(folder: &Path) -> Result<()> {
+fn list(folder: &Path) -> Result<()> {
     for path in files(folder)? {
-        let size = fs::metadata(&path).with_context(|| format!("cannot look at {}", path.display()))?.len();
+        let size = fs::metadata(&path).with_context(|| format!("cannot read {}", path.display()))?.len();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         say::line(format_args!("{:>10} KiB  {name}", size.div_ceil(1024)));
     }

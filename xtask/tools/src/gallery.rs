@@ -1,7 +1,7 @@
-//! `cargo xtask gallery`: every fault on every kind of volume with a real agent, and the table of what it told.
+//! `cargo xtask gallery`: every fault on every kind of volume with a real agent, and the table of its reports.
 //!
-//! The gallery itself is a test of the program, because it starts the roles as tests do. This runs it with the table
-//! shown, and for as long as one likes.
+//! The gallery itself is a test of the program, because it starts the roles as tests do. This runs it and shows the
+//! table. The duration can be set.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -21,11 +21,11 @@ const LONGEST: Duration = Duration::from_hours(24);
 /// Inject every fault into real volumes and show what the agent reports
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Needs root, and takes a few minutes.\n\nExit codes: 0 all was told as it should be, and nothing else; 1 \
+    after_help = "Needs root, and takes a few minutes.\n\nExit codes: 0 every fault was reported as expected, and nothing else; 1 \
                   something was not; 2 the command line is wrong."
 )]
 pub(crate) struct Args {
-    /// For how long the healthy volumes are watched, as in 90s, 10m or 1h
+    /// How long the healthy volumes are watched, as in 90s, 10m or 1h
     #[arg(long, default_value = "20s", value_parser = duration, value_name = "DURATION")]
     healthy_for: Duration,
     /// Write the table to docs/gallery.md

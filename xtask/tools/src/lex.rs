@@ -1,4 +1,4 @@
-//! Just enough of Rust's lexical grammar to tell code from comments and strings.
+//! Just enough of Rust's lexical grammar to separate code, comments and strings.
 
 /// One piece of source text and the line it starts on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     Text(String),
     /// The text of a comment with its markers.
     Comment(String),
-    /// A lifetime, a number or a character literal: nobody here asks which.
+    /// A lifetime, a number or a character literal: no caller needs to know which.
     Other,
     Punct(char),
 }
@@ -34,7 +34,7 @@ impl Token {
     }
 }
 
-/// All tokens of a file. Broken source gives fewer or odd tokens, never an error: the compiler is the judge of that.
+/// All tokens of a file. Broken source gives fewer or odd tokens, never an error: the compiler reports that.
 pub(crate) fn tokens(source: &str) -> Vec<Token> {
     let mut lexer = Lexer { chars: source.chars().collect(), at: 0, line: 1 };
     let mut found = Vec::new();
@@ -159,7 +159,7 @@ impl Lexer {
         value
     }
 
-    /// What a backslash stands for, which is nothing where it continues the line.
+    /// The character of an escape, or none if the backslash continues the line.
     fn escape(&mut self) -> Option<char> {
         match self.bump()? {
             'n' => Some('\n'),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn code_comments_and_strings_are_told_apart() {
+    fn code_comments_and_strings_are_separated() {
         check("mod a; // mod b;", "mod a ; //");
         check("/* mod a; /* nested */ mod b; */ mod c;", "// mod c ;");
         check(r#"let s = "mod a; // \" still"; x"#, r#"let s = "mod a; // \" still" ; x"#);

@@ -1,4 +1,4 @@
-//! The text files of the workspace, read once for everything that judges text.
+//! The text files of the workspace, read once for all checks of text.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace::Workspace;
 
-/// Nobody writes a text file longer than this by hand, and recorded data is not judged.
+/// No text file that is written by hand is longer than this, and recorded data is not checked.
 const LARGEST: u64 = 2 << 20;
 
 /// One text file.
@@ -32,12 +32,12 @@ fn below(root: &Path, target: &Path) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {
-        let trouble = || format!("the folder {} cannot be read", folder.display());
-        for entry in std::fs::read_dir(&folder).with_context(trouble)? {
-            let entry = entry.with_context(trouble)?;
+        let cannot = || format!("the folder {} cannot be read", folder.display());
+        for entry in std::fs::read_dir(&folder).with_context(cannot)? {
+            let entry = entry.with_context(cannot)?;
             let path = entry.path();
-            // A link is judged where it leads to, and following one could go round for ever.
-            let kind = entry.file_type().with_context(trouble)?;
+            // A link is not followed: its target is read anyway, and links could form a cycle.
+            let kind = entry.file_type().with_context(cannot)?;
             if kind.is_dir() {
                 // A module may be called `target`, too; what cargo builds lies beside a manifest.
                 let built = entry.file_name() == "target" && folder.join("Cargo.toml").exists();
@@ -45,7 +45,7 @@ fn below(root: &Path, target: &Path) -> Result<Vec<Source>> {
                     folders.push(path);
                 }
             } else if kind.is_file() {
-                // A file that another program just took away is not ours to complain about.
+                // Another program may just have deleted the file; that is not an error.
                 let Ok(meta) = entry.metadata() else { continue };
                 if meta.len() > LARGEST {
                     continue;

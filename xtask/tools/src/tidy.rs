@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the architecture and the house rules, checked by machine. All findings are told at once.
+//! `cargo xtask tidy`: the architecture and the house rules, checked by machine. All findings are reported together.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,17 +11,18 @@ use crate::workspace::Workspace;
 
 mod documented;
 mod edges;
+mod language;
 mod orphans;
 mod unfinished;
 
-/// Check the architecture and the house rules: crate graph, orphan files, documented reasons and metrics
+/// Check the architecture and the house rules: crate graph, orphan files, documented reasons and metrics, language
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
-/// A talk is due about a file longer than this.
+/// A longer file gets a warning.
 const LONG_FILE: usize = 500;
 
-/// One thing that is not as it should be, where, and what to do about it.
+/// One broken rule: where, and what to do about it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) file: PathBuf,
@@ -49,6 +50,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let mut findings = edges::check(workspace);
     findings.extend(orphans::check(workspace, &sources));
     findings.extend(documented::check(workspace, &sources));
+    findings.extend(language::check(workspace, &sources));
     findings.extend(unfinished::check(&workspace.root, &sources));
     findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     for finding in &findings {
@@ -71,8 +73,9 @@ fn long_files(sources: &[Source]) -> Vec<Finding> {
     for source in sources.iter().filter(|source| source.is_rust()) {
         let lines = source.text.lines().count();
         if lines > LONG_FILE {
-            let what =
-                format!("{lines} lines; past {LONG_FILE} a file wants to be split by what its parts are for");
+            let what = format!(
+                "{lines} lines; split files of more than {LONG_FILE} lines by what their parts are for"
+            );
             long.push(Finding::new(&source.path, lines, what));
         }
     }
@@ -91,19 +94,19 @@ mod tests {
     use crate::tree::Tree;
 
     #[test]
-    fn a_long_file_is_told_and_a_middling_one_is_not() {
+    fn a_long_file_is_reported_and_a_shorter_one_is_not() {
         let long = "\n".repeat(LONG_FILE + 1);
         let middling = "\n".repeat(LONG_FILE);
         let tree = Tree::workspace(&[], &[("a.rs", &long), ("b.rs", &middling), ("c.md", &long)]);
-        let told = lines(&long_files(&tree.sources()));
+        let found = lines(&long_files(&tree.sources()));
         assert_eq!(
-            told,
-            ["a.rs:501: 501 lines; past 500 a file wants to be split by what its parts are for"]
+            found,
+            ["a.rs:501: 501 lines; split files of more than 500 lines by what their parts are for"]
         );
     }
 
     #[test]
-    fn a_tidy_workspace_passes_and_an_untidy_one_is_told_all_at_once() {
+    fn a_tidy_workspace_passes_and_all_findings_of_another_are_reported_together() {
         let tree = Tree::workspace(&[("volmedic-health", "")], &[]);
         crate::codegen::run(&tree.load(), false).unwrap();
         run(&tree.load()).unwrap();

@@ -1,8 +1,8 @@
-//! A short look at how two texts differ: enough to see what happened, no more.
+//! A short summary of how two texts differ: enough to see what happened, no more.
 
 use std::fmt::Write;
 
-/// At most so many lines of each side are shown.
+/// Maximum number of lines shown of each side.
 const SHOWN: usize = 8;
 
 /// The lines between the common beginning and the common end, old ones with `-`, new ones with `+`.

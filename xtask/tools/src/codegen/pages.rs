@@ -27,10 +27,10 @@ pub(crate) fn metric_row_start(name: &str) -> String {
 pub(super) fn reasons(_: &[Source]) -> Result<String> {
     let mut page = format!(
         "# Reasons\n\n{MARK}\n\n\
-         A condition of a volume has a status (how bad it is), a reason (one CamelCase word that machines can act on)\n\
-         and a message (what exactly was seen). These are the reasons that Volmedic itself gives and knows a next step\n\
-         for. A driver may send others; they pass through, cut down to what the API server accepts.\n\n\
-         The status is the usual one: who saw the condition may know better.\n\n\
+         A condition of a volume has a status (how severe it is), a reason (one CamelCase word that programs can act on)\n\
+         and a message (the details). These are the reasons that Volmedic itself reports, each with the next step. A driver\n\
+         may send other reasons; they are passed on, shortened to what the API server accepts.\n\n\
+         The table has the usual status. The vantage that detected the condition may report another one.\n\n\
          | reason | usual status | what would help |\n|---|---|---|\n"
     );
     for reason in WellKnown::ALL {

@@ -101,7 +101,7 @@ fn bill(metadata: &[u8], program: &str) -> Result<Value> {
     }))
 }
 
-/// A package URL, which tells one component from all others.
+/// A package URL, which identifies a component.
 fn reference(package: &Package) -> String {
     format!("pkg:cargo/{}@{}", package.name, package.version)
 }
@@ -145,14 +145,14 @@ mod tests {
             }
         }
         let dependencies = bill["dependencies"].as_array().unwrap();
-        let mut told = BTreeSet::new();
+        let mut listed = BTreeSet::new();
         for dependency in dependencies {
-            assert!(told.insert(dependency["ref"].as_str().unwrap()), "{dependency} is there twice");
+            assert!(listed.insert(dependency["ref"].as_str().unwrap()), "{dependency} is there twice");
             for below in dependency["dependsOn"].as_array().unwrap() {
                 assert!(known.contains(below.as_str().unwrap()), "{below} is no component");
             }
         }
-        assert_eq!(told, known, "every component says what it needs");
+        assert_eq!(listed, known, "every component says what it needs");
     }
 
     #[test]

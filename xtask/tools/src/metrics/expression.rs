@@ -1,4 +1,4 @@
-//! Small expressions of Rust as text: constants, what their names stand for, lists in brackets.
+//! Small expressions of Rust as text: constants, the values of their names, lists in brackets.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +32,7 @@ impl<'a> Constants<'a> {
         Self(found)
     }
 
-    /// What a name or a path stands for; anything else stands for itself.
+    /// The value of a name or a path; anything else is its own value.
     pub(super) fn resolve(&self, mut expression: Expression<'a>) -> Expression<'a> {
         // A chain of names is followed a little; a circle would not compile anyway.
         for _ in 0..4 {
@@ -50,7 +50,7 @@ impl<'a> Constants<'a> {
             return None;
         }
         let known = self.0.get(name.ident()?)?;
-        // Of two constants with one name, the path's last module or else the own file tells which is meant.
+        // Of two constants with one name, the path's last module, or else the file itself, says which is meant.
         let module = path.iter().rev().find_map(Token::ident);
         let meant = known.iter().find(|constant| match module {
             Some(module) => constant.file.file_stem().is_some_and(|stem| stem == module),

@@ -1,4 +1,4 @@
-//! Every reason and every metric that a user can meet is in the documentation.
+//! Every reason and every metric that a user can see is in the documentation.
 
 use volmedic_health::WellKnown;
 
@@ -47,7 +47,7 @@ pub(super) fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
     found
 }
 
-/// Only who makes a metric must list it; the binary serves what the others registered.
+/// Only a crate that creates a metric must list it; the binary serves what the others registered.
 fn makes_metrics(source: &Source) -> bool {
     let imports = ["use prometheus_client::metrics", "use prometheus_client::collector"];
     source.text.lines().any(|line| imports.iter().any(|import| line.trim_start().starts_with(import)))
@@ -55,7 +55,7 @@ fn makes_metrics(source: &Source) -> bool {
 
 fn no_table(workspace: &Workspace, package: &Package) -> Finding {
     let what = format!(
-        "`{}` makes metrics but has no table of its metrics; add `pub const METRICS` with a row \
+        "`{}` creates metrics but has no table of its metrics; add `pub const METRICS` with a row \
          (name, kind, labels, help) for each, so that {METRICS_PAGE} lists them",
         package.name
     );
@@ -71,7 +71,7 @@ mod tests {
 
     const TABLE: &str = "const METRICS: &[M] = &[\n(\"a_total\", \"counter\", &[\"x\"], \"All.\"),\n];";
 
-    fn told(tree: &Tree) -> Vec<String> {
+    fn found_in(tree: &Tree) -> Vec<String> {
         lines(&check(&tree.load(), &tree.sources()))
     }
 
@@ -79,13 +79,13 @@ mod tests {
     fn generated_pages_are_complete_and_a_missing_line_is_found() {
         let tree = Tree::workspace(&[("volmedic-csi", "")], &[("crates/csi/src/metrics.rs", TABLE)]);
         codegen::run(&tree.load(), false).unwrap();
-        assert_eq!(told(&tree), [""; 0]);
+        assert_eq!(found_in(&tree), [""; 0]);
 
         let reasons = std::fs::read_to_string(tree.root().join(REASONS_PAGE)).unwrap();
         tree.write(REASONS_PAGE, &reasons.replace("## NodeDown\n", "## NodeUp\n"));
         tree.write(METRICS_PAGE, "`a_total_of_something` and a_total");
         assert_eq!(
-            told(&tree),
+            found_in(&tree),
             [
                 "docs/reasons.md:1: the well-known reason `NodeDown` is not documented; run `cargo xtask codegen`",
                 "crates/csi/src/metrics.rs:2: the metric `a_total` is not in docs/metrics.md; run `cargo xtask codegen`",
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn missing_pages_list_nothing() {
         let tree = Tree::workspace(&[("volmedic-csi", "")], &[("crates/csi/src/metrics.rs", TABLE)]);
-        assert_eq!(told(&tree).len(), WellKnown::ALL.len() + 1);
+        assert_eq!(found_in(&tree).len(), WellKnown::ALL.len() + 1);
     }
 
     #[test]
@@ -106,16 +106,16 @@ mod tests {
         let files = [("crates/csi/src/count.rs", counts), ("crates/volmedic/src/http.rs", serves)];
         let tree = Tree::workspace(&[("volmedic-csi", ""), ("volmedic", "")], &files);
         codegen::run(&tree.load(), false).unwrap();
-        let found = told(&tree);
+        let found = found_in(&tree);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("crates/csi/Cargo.toml:1: `volmedic-csi` makes metrics"), "{found:?}");
+        assert!(found[0].starts_with("crates/csi/Cargo.toml:1: `volmedic-csi` creates metrics"), "{found:?}");
     }
 
     #[test]
     fn a_table_that_cannot_be_read_is_a_finding() {
         let broken = "const METRICS: &[M] = &[(1, 2)];";
         let tree = Tree::workspace(&[("volmedic-csi", "")], &[("crates/csi/src/metrics.rs", broken)]);
-        let found = told(&tree);
+        let found = found_in(&tree);
         assert!(
             found.last().unwrap().contains("cannot be checked: crates/csi/src/metrics.rs:1:"),
             "{found:?}"

@@ -1,4 +1,4 @@
-//! Rust files that no module includes: they look like code, compile never, and rot.
+//! Rust files that no module includes: they look like code, but are never compiled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -22,7 +22,7 @@ pub(super) fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
         .map(|target| workspace.relative(&target.root).to_path_buf())
         .map(|root| (root.clone(), folder_of(&root)))
         .collect();
-    // A file may be a root and a module at once, with different folders; each pair is walked once.
+    // A file may be both a root and a module, with different folders; each pair is walked once.
     while let Some((file, home)) = open.pop() {
         let Some(source) = rust.get(file.as_path()) else { continue };
         if reached.insert((file.clone(), home.clone())) {
@@ -111,7 +111,7 @@ fn include_value(tokens: &[Token]) -> Option<&str> {
     (name.ident() == Some("include") && bang.is('!')).then(|| path.text())?
 }
 
-/// How many tokens an attribute takes, brackets and all.
+/// The number of tokens of an attribute, with its brackets.
 fn attribute_length(tokens: &[Token]) -> usize {
     let start = 1 + usize::from(tokens.get(1).is_some_and(|token| token.is('!')));
     if !tokens.get(start).is_some_and(|token| token.is('[')) {
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::tree::Tree;
 
-    /// The files of one package that nobody includes, by name.
+    /// The files of one package that no module includes, by name.
     fn check_files(entries: &[(&str, &str)]) -> Vec<String> {
         let entries: Vec<(String, &str)> =
             entries.iter().map(|(path, text)| (format!("crates/health/{path}"), *text)).collect();
@@ -173,7 +173,7 @@ mod tests {
     const NONE: [&str; 0] = [];
 
     #[test]
-    fn a_file_nobody_includes_is_found_with_what_to_do() {
+    fn a_file_that_no_module_includes_is_found_with_what_to_do() {
         let tree = Tree::workspace(&[("volmedic-health", "")], &[("crates/health/src/lost.rs", "")]);
         assert_eq!(
             lines(&check(&tree.load(), &tree.sources())),

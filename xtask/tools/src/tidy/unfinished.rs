@@ -1,4 +1,4 @@
-//! Text that belongs to one machine or to an unfinished thought. A line that says `tidy-ok: <why>` is let through.
+//! Paths of one machine, and marks of unfinished work. A line that says `tidy-ok: <why>` is let through.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use super::Finding;
 /// Marks that people leave to come back to.
 const MARKS: &[&str] = &["TODO", "FIXME", "XXX"]; // tidy-ok: the list itself
 
-/// Macros that stand for code nobody wrote yet, or for a look at a value while writing it.
+/// Macros that stand for code that is not written yet, or that print a value while it is written.
 const MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
 
-/// Files that only tools write; what looks like a word in a checksum is none.
+/// Files that only tools write; a checksum may contain such a word.
 const LOCKS: &[&str] = &["Cargo.lock", "go.sum"];
 
 pub(super) fn check(root: &Path, sources: &[Source]) -> Vec<Finding> {
@@ -49,7 +49,7 @@ fn check_source(root: &Path, source: &Source) -> Vec<Finding> {
     found.into_iter().map(|(line, what)| Finding::new(&source.path, line, what)).collect()
 }
 
-fn lets_through(line: &str) -> bool {
+pub(super) fn lets_through(line: &str) -> bool {
     line.split_once("tidy-ok:").is_some_and(|(_, why)| !why.trim().is_empty())
 }
 
@@ -59,7 +59,7 @@ fn marked(line: usize, text: &str) -> Option<(usize, String)> {
     Some((line, format!("`{mark}` marks unfinished work; finish it, or write down what holds today")))
 }
 
-/// A home folder, or the checkout's own path, that stands on its own and not inside of a longer path.
+/// A home folder, or the checkout's own path, that is not part of a longer path.
 fn machine_path(root: &Path, line: &str) -> Option<String> {
     let checkout = root.to_str().filter(|text| text.matches('/').count() > 1);
     let homes = ["home", "Users", "root"].map(|folder| format!("/{folder}/"));
@@ -192,9 +192,12 @@ mod tests {
 
     #[test]
     fn an_ignored_test_needs_a_reason() {
-        let told = "a test is ignored without a reason; write `#[ignore = \"why, and how to run it\"]`";
-        assert_eq!(check_text("a.rs", "#[test]\n#[ignore]\nfn f() {}"), [format!("a.rs:2: {told}")]);
-        assert_eq!(check_text("a.rs", "#[cfg_attr(not(x), ignore)]\nfn f() {}"), [format!("a.rs:1: {told}")]);
+        let expected = "a test is ignored without a reason; write `#[ignore = \"why, and how to run it\"]`";
+        assert_eq!(check_text("a.rs", "#[test]\n#[ignore]\nfn f() {}"), [format!("a.rs:2: {expected}")]);
+        assert_eq!(
+            check_text("a.rs", "#[cfg_attr(not(x), ignore)]\nfn f() {}"),
+            [format!("a.rs:1: {expected}")]
+        );
         for fine in [
             "#[ignore = \"needs a second disk\"] fn f() {}",
             "#[cfg_attr(not(x), ignore = \"needs x\")] fn f() {}",
