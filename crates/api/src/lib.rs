@@ -2,9 +2,8 @@
 
 pub mod addons;
 mod arrived;
-mod reference;
 pub mod resource;
 pub mod slim;
 
 pub use arrived::{Arrived, Malformed, Shape};
-pub use reference::{Kind, ObjectRef};
+pub use volmedic_health::object::{Kind, ObjectRef};

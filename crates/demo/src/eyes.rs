@@ -5,18 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use volmedic_api::ObjectRef;
 use volmedic_driver::fault::Kind;
-use volmedic_health::{Sight, Why, WhyKind};
-use volmedic_monitor::{Arrival, Inventory, ListEnd, Listed, Probe, Seen, Way};
+use volmedic_health::Sight;
+use volmedic_monitor::{Arrival, Inventory, ListEnd, Listed, Pages, Probe, Seen, Way};
 use volmedic_probe::host::{Expected, Host, Mode, Target};
 use volmedic_probe::node::{Node, Published};
-use volmedic_probe::{Answer, Passed};
 
 use super::driver::NAME;
 use super::volumes::{Volume, Volumes};
-use volmedic_roles::ways;
 
 /// How often one look of the host may want to see something again before it is told.
 const AGAIN: usize = 20;
@@ -54,14 +51,6 @@ impl Inventory for All {
     }
 }
 
-fn seen(answer: Answer) -> Seen {
-    match answer {
-        Answer::Volume(sight) => Seen::Volume(sight),
-        Answer::Overloaded(why) => Seen::Overloaded(why),
-        Answer::Late(why) | Answer::DriverGone(why) => Seen::DriverGone(why),
-    }
-}
-
 /// By the driver's controller, with its list of what is not well.
 #[derive(Debug)]
 pub(super) struct ControllerEyes {
@@ -71,52 +60,36 @@ pub(super) struct ControllerEyes {
 
 impl Probe for ControllerEyes {
     fn way(&self) -> Way {
-        match self.probe.way() {
-            volmedic_probe::Way::Asked(choice) => ways::of_controller(&choice),
-            volmedic_probe::Way::Gone(why) => Way::Blind(why),
-        }
+        self.probe.way()
     }
 
     async fn changed(&self) {
         self.probe.changed().await;
     }
 
-    async fn list(&self, pages: mpsc::Sender<Vec<Listed>>) -> ListEnd {
-        let forward = Forward { pages, batch: Vec::new(), volumes: self.volumes.clone() };
-        match self.probe.list(forward).await {
-            Passed::Gone(why) => ListEnd::Broken(why),
-            Passed::Walked(end) => match &end.broken {
-                None => ListEnd::Complete,
-                Some(broken) => ListEnd::Broken(volmedic_probe::broken(broken)),
-            },
-        }
+    async fn list(&self, pages: impl Pages) -> ListEnd {
+        self.probe.list(Named { pages, volumes: self.volumes.clone() }).await
     }
 
     async fn look(&self, name: &str) -> Seen {
         let Some(volume) = self.volumes.get(name) else { return Seen::Nothing };
-        seen(self.probe.look(&volume.id).await)
+        self.probe.look(&volume.id).await
     }
 }
 
 /// Hands a list on under the names that people know.
-struct Forward {
-    pages: mpsc::Sender<Vec<Listed>>,
-    batch: Vec<Listed>,
+struct Named<P> {
+    pages: P,
     volumes: Arc<Volumes>,
 }
 
-impl volmedic_probe::Visit for Forward {
-    fn entry(&mut self, volmedic_probe::Listed { handle, sight, again }: volmedic_probe::Listed) {
-        if let Some(volume) = self.volumes.by_id(&handle) {
-            self.batch.push(Listed { handle: volume.name.to_string(), sight, again });
-        }
-    }
-
-    async fn breathe(&mut self) {
-        if !self.batch.is_empty() {
-            // Nobody reads on only when the list is given up; then so is this.
-            let _ = self.pages.send(std::mem::take(&mut self.batch)).await;
-        }
+impl<P: Pages> Pages for Named<P> {
+    async fn page(&mut self, page: Vec<Listed>) {
+        let named = page.into_iter().filter_map(|listed| {
+            let name = self.volumes.by_id(&listed.handle)?.name.to_string();
+            Some(Listed { handle: name, ..listed })
+        });
+        self.pages.page(named.collect()).await;
     }
 }
 
@@ -129,19 +102,11 @@ pub(super) struct NodeEyes {
 
 impl Probe for NodeEyes {
     fn way(&self) -> Way {
-        match self.node.way() {
-            volmedic_probe::node::Way::Gone(why) => Way::Blind(why),
-            way if way.tells_health() => Way::Look,
-            volmedic_probe::node::Way::Asked(_) => Way::Nothing,
-        }
+        self.node.way()
     }
 
     async fn changed(&self) {
         self.node.changed().await;
-    }
-
-    async fn list(&self, _: mpsc::Sender<Vec<Listed>>) -> ListEnd {
-        ListEnd::Broken(Why::new(WhyKind::NoAnswer, "a node plugin lists no volumes"))
     }
 
     async fn look(&self, name: &str) -> Seen {
@@ -152,16 +117,11 @@ impl Probe for NodeEyes {
             staging: Some(paths.staging.clone()),
             targets: vec![paths.target.clone()],
         };
-        seen(self.node.look(&published).await.answer)
+        self.node.look(&published).await.seen
     }
 
     async fn storage(&self) -> Option<Sight> {
-        match self.node.storage().await? {
-            Answer::Volume(sight) => Some(sight),
-            Answer::Overloaded(why) | Answer::Late(why) | Answer::DriverGone(why) => {
-                Some(Sight::NotSeen(why))
-            }
-        }
+        self.node.storage().await
     }
 }
 
@@ -196,10 +156,6 @@ impl Probe for HostEyes {
 
     async fn changed(&self) {
         std::future::pending::<()>().await;
-    }
-
-    async fn list(&self, _: mpsc::Sender<Vec<Listed>>) -> ListEnd {
-        ListEnd::Broken(Why::new(WhyKind::NoAnswer, "the host lists no volumes"))
     }
 
     async fn look(&self, name: &str) -> Seen {

@@ -23,6 +23,7 @@
 mod condition;
 mod headline;
 mod ledger;
+pub mod object;
 mod policy;
 mod reason;
 mod remedy;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use volmedic_api::ObjectRef;
+use volmedic_health::object::ObjectRef;
 use volmedic_health::{Ledger, Subject, Volume};
 
 /// Of those who no longer use a volume in trouble, so many are still told of its end.
@@ -88,7 +88,7 @@ impl Board {
 
 #[cfg(test)]
 mod tests {
-    use volmedic_api::Kind;
+    use volmedic_health::object::Kind;
 
     use super::*;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
-use volmedic_api::ObjectRef;
+use volmedic_health::object::ObjectRef;
 use volmedic_health::{Change, Sight, Subject, Transition, Vantage, Volume, Why};
 
 use crate::board::Board;
@@ -62,6 +62,10 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
             way: Way::Nothing,
             storage: Sight::Healthy,
         }
+    }
+
+    pub(crate) fn driver(&self) -> &Arc<str> {
+        &self.driver
     }
 
     pub fn way(&self) -> &Way {

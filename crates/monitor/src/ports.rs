@@ -1,11 +1,11 @@
 //! What the pipe needs from the rest of the world.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use volmedic_api::ObjectRef;
-use volmedic_health::{Sight, Transition, Volume, Why};
+use volmedic_health::object::ObjectRef;
+use volmedic_health::{Sight, Transition, Volume, Why, WhyKind};
 
 /// Which volumes there should be.
 pub trait Inventory: Send + Sync + 'static {
@@ -45,13 +45,15 @@ pub trait Probe: Send + Sync + 'static {
     fn way(&self) -> Way;
     /// Returns when [`way`](Self::way) may answer differently.
     fn changed(&self) -> impl Future<Output = ()> + Send;
-    /// Walks the whole list and sends what it says, page by page.
-    fn list(&self, pages: mpsc::Sender<Vec<Listed>>) -> impl Future<Output = ListEnd> + Send;
+    /// Walks the whole list and hands it over, page by page. Only asked for where [`way`](Self::way) is a list.
+    fn list(&self, _pages: impl Pages) -> impl Future<Output = ListEnd> + Send {
+        ready(ListEnd::Broken(Why::new(WhyKind::NoAnswer, "it has no list of volumes")))
+    }
     /// Looks at one volume.
     fn look(&self, handle: &str) -> impl Future<Output = Seen> + Send;
     /// Asks about the driver's storage as a whole, once an interval; `None` where there is nobody to ask.
     fn storage(&self) -> impl Future<Output = Option<Sight>> + Send {
-        std::future::ready(None)
+        ready(None)
     }
 }
 
@@ -90,6 +92,19 @@ pub struct Listed {
     pub again: bool,
 }
 
+/// Takes the entries of a list. The list goes on when this returns, so a driver that lists faster than its entries are taken
+/// in is held back.
+pub trait Pages: Send {
+    fn page(&mut self, page: Vec<Listed>) -> impl Future<Output = ()> + Send;
+}
+
+impl Pages for mpsc::Sender<Vec<Listed>> {
+    async fn page(&mut self, page: Vec<Listed>) {
+        // The receiver is dropped only when the list is given up; then this task is ended too.
+        let _ = self.send(page).await;
+    }
+}
+
 /// How a list ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListEnd {
@@ -109,6 +124,13 @@ pub enum Seen {
     Overloaded(Why),
     /// Nothing about the volume: the driver itself is not there.
     DriverGone(Why),
+}
+
+impl Seen {
+    /// Whether the volume's health was answered, well or not.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Self::Volume(sight) if !matches!(sight, Sight::NotSeen(_)))
+    }
 }
 
 /// Where news go. Must not wait: what cannot be sent at once is queued behind it.

@@ -10,6 +10,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use volmedic_health::{Sight, Vantage, Why, WhyKind};
 
+use crate::guard;
 use crate::pipe::{Now, Pipe};
 use crate::ports::{Inventory, ListEnd, Listed, Outlet, Probe, Seen, Way};
 use crate::schedule::{Look, Pace};
@@ -63,6 +64,7 @@ pub async fn run<I: Inventory, O: Outlet, P: Probe>(
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut blind = interval(settings.look_every.max(Duration::from_millis(1)));
     blind.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let driver = pipe.driver().clone();
     let mut looks: JoinSet<(Look, Seen)> = JoinSet::new();
     let mut list: Option<List> = None;
     let mut next_list = Instant::now();
@@ -85,12 +87,13 @@ pub async fn run<I: Inventory, O: Outlet, P: Probe>(
         if matches!(pipe.way(), Way::List { .. }) && list.is_none() && Instant::now() >= next_list {
             next_list = Instant::now() + settings.list_every;
             pipe.list_began();
-            list = Some(List::start(probe.clone()));
+            list = Some(List::start(probe.clone(), driver.clone()));
         }
         while let Some(look) = pipe.next_look(clock()) {
             let probe = probe.clone();
+            let driver = driver.clone();
             looks.spawn(async move {
-                let seen = probe.look(&look.key).await;
+                let seen = guard::look(&*probe, &driver, &look.key).await;
                 (look, seen)
             });
         }
@@ -109,11 +112,8 @@ pub async fn run<I: Inventory, O: Outlet, P: Probe>(
                     list = None;
                 }
             },
-            Some(done) = looks.join_next() => match done {
-                Ok((look, seen)) => pipe.looked(&look, seen, clock()),
-                // It cannot be cancelled, so it panicked: a mistake of ours, which must not stop the others.
-                Err(error) => tracing::error!(%error, "a check ended in a panic"),
-            },
+            // Neither panics nor is it cancelled before the set is dropped.
+            Some(Ok((look, seen))) = looks.join_next() => pipe.looked(&look, seen, clock()),
             Some(Observation { handle, vantage, sight }) = observations.recv() => {
                 pipe.observed(&handle, &vantage, sight, clock());
             }
@@ -123,8 +123,8 @@ pub async fn run<I: Inventory, O: Outlet, P: Probe>(
                     let why = why.clone();
                     pipe.driver_gone(why, clock());
                 } else if storage.is_empty() {
-                    let probe = probe.clone();
-                    storage.spawn(async move { probe.storage().await });
+                    let (probe, driver) = (probe.clone(), driver.clone());
+                    storage.spawn(async move { guard::storage(&*probe, &driver).await });
                 }
             }
             Some(Ok(Some(sight))) = storage.join_next() => pipe.saw_storage(sight, clock()),
@@ -146,9 +146,9 @@ enum FromList {
 }
 
 impl List {
-    fn start<P: Probe>(probe: Arc<P>) -> Self {
+    fn start<P: Probe>(probe: Arc<P>, driver: Arc<str>) -> Self {
         let (sender, pages) = mpsc::channel(PAGES_AHEAD);
-        Self { pages, task: tokio::spawn(async move { probe.list(sender).await }) }
+        Self { pages, task: tokio::spawn(async move { guard::list(&*probe, &driver, sender).await }) }
     }
 }
 
@@ -164,11 +164,11 @@ async fn next_of(list: &mut Option<List>) -> FromList {
     if let Some(page) = list.pages.recv().await {
         return FromList::Page(page);
     }
-    FromList::End(match (&mut list.task).await {
-        Ok(end) => end,
-        Err(error) => {
-            tracing::error!(%error, "a list ended in a panic");
-            ListEnd::Broken(Why::new(WhyKind::Failed, "the list ended in a mistake of ours; see the log"))
-        }
-    })
+    FromList::End((&mut list.task).await.unwrap_or_else(|error| {
+        // It neither panics nor is it cancelled before the list is dropped.
+        ListEnd::Broken(Why::new(
+            WhyKind::Failed,
+            &format!("internal error (bug): the list ended early: {error}"),
+        ))
+    }))
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc};
-use volmedic_api::ObjectRef;
+use volmedic_health::object::ObjectRef;
 use volmedic_health::{
     Change, Condition, Ledger, Policy, Sight, Status, Transition, Vantage, Volume, WellKnown,
 };
 use volmedic_monitor::{
-    Absent, Arrival, Board, Inventory, ListEnd, Listed, Look, Now, Outlet, Pace, Pipe, Probe, Seen, Settings,
-    Way, run,
+    Absent, Arrival, Board, Inventory, ListEnd, Listed, Look, Now, Outlet, Pace, Pages, Pipe, Probe, Seen,
+    Settings, Way, run,
 };
 
 const LISTS: Way = Way::List { absent: Absent::Unlisted, looks: true };
@@ -222,12 +222,12 @@ impl Probe for SlowList {
         std::future::pending::<()>().await;
     }
 
-    async fn list(&self, pages: mpsc::Sender<Vec<Listed>>) -> ListEnd {
+    async fn list(&self, mut pages: impl Pages) -> ListEnd {
         let sight = self.sight();
         self.lists.notify_one();
         tokio::time::sleep(Duration::from_secs(3)).await;
         if sight != Sight::Healthy {
-            let _ = pages.send(listed(sight)).await;
+            pages.page(listed(sight)).await;
         }
         ListEnd::Complete
     }

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, mpsc};
-use volmedic_api::{Kind, ObjectRef};
+use volmedic_health::object::{Kind, ObjectRef};
 use volmedic_health::{
     Change, Condition, Held, Ledger, Memo, Policy, Reason, Sight, Status, Subject, Transition, Vantage,
     Volume, Why, WhyKind,
 };
 use volmedic_monitor::{
-    Absent, Arrival, Board, Inventory, ListEnd, Listed, Now, Observation, Outlet, Pace, Pipe, Probe, Seen,
-    Settings, Way, run,
+    Absent, Arrival, Board, Inventory, ListEnd, Listed, Now, Observation, Outlet, Pace, Pages, Pipe, Probe,
+    Seen, Settings, Way, run,
 };
 
 const DRIVER: &str = "disk.example.net";
@@ -108,7 +108,7 @@ impl Probe for Script {
         self.changed.notified().await;
     }
 
-    async fn list(&self, pages: mpsc::Sender<Vec<Listed>>) -> ListEnd {
+    async fn list(&self, mut pages: impl Pages) -> ListEnd {
         self.lists.fetch_add(1, Ordering::Relaxed);
         let mut entries: Vec<Listed> = self
             .state
@@ -125,7 +125,7 @@ impl Probe for Script {
         }));
         for page in entries.chunks(2) {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            let _ = pages.send(page.to_vec()).await;
+            pages.page(page.to_vec()).await;
         }
         let breaks = self.list_breaks.lock().unwrap().clone();
         breaks.map_or(ListEnd::Complete, ListEnd::Broken)

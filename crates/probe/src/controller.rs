@@ -1,79 +1,51 @@
 //! Asks a CSI controller plugin, in whichever of its ways it can be asked.
 
-use std::future::{Future, ready};
+use std::future::Future;
 
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::Instant;
 use volmedic_csi::dialect::{self, ControllerChoice, ControllerProbe};
-use volmedic_csi::{Driver, Limits, ListedVolume, Pager, PassEnd, Secrets, State, VolumeHealth};
-use volmedic_health::{Sight, Why};
+use volmedic_csi::{Driver, Limits, ListedVolume, Pager, PassEnd, Secrets, State, Visit, VolumeHealth};
+use volmedic_health::Why;
+use volmedic_monitor::{Absent, ListEnd, Listed, Pages, Probe, Seen, Way};
 
 use crate::pulse::Pulse;
-use crate::sights::{self, Answer};
+use crate::sights;
 
-/// How the driver can be asked right now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
-    Asked(ControllerChoice),
-    Gone(Why),
+/// Turns what the driver listed into what was seen, and hands it over in pieces.
+struct Judge<P> {
+    pages: P,
+    page: Vec<Listed>,
 }
 
-/// One entry of a list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
-    pub handle: String,
-    pub sight: Sight,
-    /// The volume came before in this pass.
-    pub again: bool,
-}
-
-/// Gets the entries of a list.
-pub trait Visit: Send {
-    /// One more entry.
-    fn entry(&mut self, listed: Listed);
-
-    /// Called every so often, and at the end. The list goes on when this returns.
-    fn breathe(&mut self) -> impl Future<Output = ()> + Send {
-        ready(())
+impl<P: Pages> Judge<P> {
+    async fn hand_over(&mut self) {
+        if !self.page.is_empty() {
+            self.pages.page(std::mem::take(&mut self.page)).await;
+        }
     }
 }
 
-impl<F: FnMut(Listed) + Send> Visit for F {
-    fn entry(&mut self, listed: Listed) {
-        self(listed);
-    }
-}
-
-/// Turns what the driver listed into what was seen.
-struct Judge<V>(V);
-
-impl<V: Visit> volmedic_csi::Visit<VolumeHealth> for Judge<V> {
+impl<P: Pages> Visit<VolumeHealth> for Judge<P> {
     fn entry(&mut self, volmedic_csi::Listed { entry, again }: volmedic_csi::Listed<VolumeHealth>) {
         let sight = sights::of_health(&entry);
-        self.0.entry(Listed { handle: entry.volume_id, sight, again });
+        self.page.push(Listed { handle: entry.volume_id, sight, again });
     }
 
     fn breathe(&mut self) -> impl Future<Output = ()> + Send {
-        self.0.breathe()
+        self.hand_over()
     }
 }
 
-impl<V: Visit> volmedic_csi::Visit<ListedVolume> for Judge<V> {
+impl<P: Pages> Visit<ListedVolume> for Judge<P> {
     fn entry(&mut self, volmedic_csi::Listed { entry, again }: volmedic_csi::Listed<ListedVolume>) {
         let sight = sights::of_volume(&entry);
-        self.0.entry(Listed { handle: entry.volume_id, sight, again });
+        self.page.push(Listed { handle: entry.volume_id, sight, again });
     }
 
     fn breathe(&mut self) -> impl Future<Output = ()> + Send {
-        self.0.breathe()
+        self.hand_over()
     }
-}
-
-/// How a list ended; without details where the driver was not even there.
-#[derive(Debug)]
-pub enum Passed {
-    Walked(Box<PassEnd>),
-    Gone(Why),
 }
 
 /// The controller plugin of one driver.
@@ -99,38 +71,69 @@ impl Controller {
         }
     }
 
-    pub fn way(&self) -> Way {
-        match self.driver.session() {
-            Ok(session) => Way::Asked(dialect::controller(session.features())),
-            Err(error) => Way::Gone(sights::why(&error)),
+    /// How the driver can be asked right now, or why it cannot be reached.
+    pub fn choice(&self) -> Result<ControllerChoice, Why> {
+        let session = self.driver.session().map_err(|error| sights::why(&error))?;
+        Ok(dialect::controller(session.features()))
+    }
+
+    /// Walks the list that [`choice`](Self::choice) names, for a caller that wants to know how it went.
+    pub async fn walk(&self, pages: impl Pages) -> Result<Box<PassEnd>, Why> {
+        let session = self.driver.session().map_err(|error| sights::why(&error))?;
+        let mut pager = self.pager.lock().await;
+        let judge = Judge { pages, page: Vec::new() };
+        let end = match dialect::controller(session.features()).probe {
+            ControllerProbe::ListHealth => pager.list_health(&session, &self.secrets, judge).await,
+            _ => pager.list_volumes(&session, judge).await,
+        };
+        Ok(Box::new(end))
+    }
+}
+
+/// How a list ended, for the pipe and for the log.
+pub fn list_end(end: &PassEnd) -> ListEnd {
+    match &end.broken {
+        None => {
+            tracing::debug!("{end}");
+            ListEnd::Complete
+        }
+        Some(broken) => {
+            tracing::warn!("{end}");
+            ListEnd::Broken(sights::broken(broken))
+        }
+    }
+}
+
+impl Probe for Controller {
+    fn way(&self) -> Way {
+        let choice = match self.choice() {
+            Ok(choice) => choice,
+            Err(why) => return Way::Blind(why),
+        };
+        match choice.probe {
+            ControllerProbe::ListHealth => Way::List { absent: Absent::Unlisted, looks: choice.confirms },
+            ControllerProbe::ListVolumes => Way::List { absent: Absent::Missing, looks: choice.confirms },
+            ControllerProbe::GetHealth | ControllerProbe::GetVolume => Way::Look,
+            ControllerProbe::None => Way::Nothing,
         }
     }
 
-    /// Returns when the driver came or went.
-    pub async fn changed(&self) {
+    async fn changed(&self) {
         // The sender lives as long as the driver does, and the driver as long as we do.
         let _ = self.changes.lock().await.changed().await;
     }
 
-    /// Walks the list that [`way`](Self::way) names and hands over each entry as it comes.
-    pub async fn list(&self, visit: impl Visit) -> Passed {
-        let session = match self.driver.session() {
-            Ok(session) => session,
-            Err(error) => return Passed::Gone(sights::why(&error)),
-        };
-        let mut pager = self.pager.lock().await;
-        let end = match dialect::controller(session.features()).probe {
-            ControllerProbe::ListHealth => pager.list_health(&session, &self.secrets, Judge(visit)).await,
-            _ => pager.list_volumes(&session, Judge(visit)).await,
-        };
-        Passed::Walked(Box::new(end))
+    async fn list(&self, pages: impl Pages) -> ListEnd {
+        match self.walk(pages).await {
+            Ok(end) => list_end(&end),
+            Err(why) => ListEnd::Broken(why),
+        }
     }
 
-    /// Looks at one volume.
-    pub async fn look(&self, handle: &str) -> Answer {
+    async fn look(&self, handle: &str) -> Seen {
         let session = match self.driver.session() {
             Ok(session) => session,
-            Err(error) => return Answer::DriverGone(sights::why(&error)),
+            Err(error) => return Seen::DriverGone(sights::why(&error)),
         };
         let choice = dialect::controller(session.features());
         let began = Instant::now();

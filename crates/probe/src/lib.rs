@@ -7,6 +7,6 @@ mod pulse;
 mod sights;
 mod usage;
 
-pub use controller::{Controller, Listed, Passed, Visit, Way};
-pub use sights::{Answer, answer, broken, why};
+pub use controller::{Controller, list_end};
+pub use sights::{broken, why};
 pub use usage::{Amount, Usage};

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use volmedic_csi::dialect::{self, NodeChoice, NodeProbe};
 use volmedic_csi::{BackendHealth, CallError, Driver, Kind, Secrets, Session, State, Stats, Usage as Told};
 use volmedic_health::{Condition, Conditions, Reason, Sight, Status, Why, WhyKind};
+use volmedic_monitor::{Seen, Way};
 
 use crate::pulse::Pulse;
 use crate::sights::{self, Answer};
@@ -23,25 +24,6 @@ const MOST_TARGETS: usize = 16;
 const BYTES: i32 = 1;
 const INODES: i32 = 2;
 
-/// How the node plugin can be asked right now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
-    Asked(NodeChoice),
-    Gone(Why),
-}
-
-impl Way {
-    /// Whether the plugin tells anything about the health of a volume.
-    pub fn tells_health(&self) -> bool {
-        matches!(self, Self::Asked(choice) if choice.volume != NodeProbe::None)
-    }
-
-    /// Whether it tells anything about the storage behind the node.
-    pub fn tells_storage(&self) -> bool {
-        matches!(self, Self::Asked(choice) if choice.storage)
-    }
-}
-
 /// A volume and where the driver was asked to put it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
@@ -54,7 +36,7 @@ pub struct Published {
 /// What one look came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
-    pub answer: Answer,
+    pub seen: Seen,
     /// How full the volume is, if it was asked and told.
     pub usage: Option<Usage>,
 }
@@ -78,10 +60,18 @@ impl Node {
         Self { driver, changes, usage, pulse: Pulse::default() }
     }
 
+    /// How the plugin can be asked right now, or why it cannot be reached.
+    pub fn choice(&self) -> Result<NodeChoice, Why> {
+        let session = self.driver.session().map_err(|error| sights::why(&error))?;
+        Ok(dialect::node(session.features()))
+    }
+
+    /// How the pipe asks for the health of its volumes.
     pub fn way(&self) -> Way {
-        match self.driver.session() {
-            Ok(session) => Way::Asked(dialect::node(session.features())),
-            Err(error) => Way::Gone(sights::why(&error)),
+        match self.choice() {
+            Ok(choice) if choice.volume == NodeProbe::None => Way::Nothing,
+            Ok(_) => Way::Look,
+            Err(why) => Way::Blind(why),
         }
     }
 
@@ -95,7 +85,7 @@ impl Node {
     pub async fn look(&self, volume: &Published) -> Looked {
         let session = match self.driver.session() {
             Ok(session) => session,
-            Err(error) => return Looked { answer: Answer::DriverGone(sights::why(&error)), usage: None },
+            Err(error) => return Looked { seen: Seen::DriverGone(sights::why(&error)), usage: None },
         };
         let mut usage = None;
         let mut seen: Vec<Sight> = Vec::new();
@@ -105,22 +95,22 @@ impl Node {
             usage = usage.or(told);
             match self.pulse.settle(answer, &session, began).await {
                 // A volume that keeps us waiting does so at every place.
-                Answer::Volume(Sight::NotSeen(why)) if why.kind == WhyKind::TimedOut => {
+                Seen::Volume(Sight::NotSeen(why)) if why.kind == WhyKind::TimedOut => {
                     seen.push(Sight::NotSeen(why));
                     break;
                 }
-                Answer::Volume(sight) => seen.push(sight),
-                answer => return Looked { answer, usage },
+                Seen::Volume(sight) => seen.push(sight),
+                seen => return Looked { seen, usage },
             }
         }
-        Looked { answer: Answer::Volume(worst(seen)), usage }
+        Looked { seen: Seen::Volume(worst(seen)), usage }
     }
 
     /// How the storage behind this node is. `None` when the driver does not tell.
-    pub async fn storage(&self) -> Option<Answer> {
+    pub async fn storage(&self) -> Option<Sight> {
         let session = match self.driver.session() {
             Ok(session) => session,
-            Err(error) => return Some(Answer::DriverGone(sights::why(&error))),
+            Err(error) => return Some(Sight::NotSeen(sights::why(&error))),
         };
         if !dialect::node(session.features()).storage {
             return None;
@@ -128,7 +118,11 @@ impl Node {
         let began = Instant::now();
         let told = session.storage_health(Secrets::none()).await;
         let answer = sights::answer(told, |backends| of_backends(&backends));
-        Some(self.pulse.settle(answer, &session, began).await)
+        match self.pulse.settle(answer, &session, began).await {
+            Seen::Volume(sight) => Some(sight),
+            Seen::Overloaded(why) | Seen::DriverGone(why) => Some(Sight::NotSeen(why)),
+            Seen::Nothing => None,
+        }
     }
 
     async fn ask(
@@ -142,14 +136,14 @@ impl Node {
         let staging = volume.staging.as_deref().filter(|_| choice.stages).map_or(Some(""), Path::to_str);
         let (Some(target), Some(staging)) = (target.to_str(), staging) else {
             let why = "a path of the volume is not valid UTF-8, so the driver cannot be asked about it";
-            return (Answer::Volume(Sight::not_seen(WhyKind::Malformed, why)), None);
+            return (Answer::Came(Seen::Volume(Sight::not_seen(WhyKind::Malformed, why))), None);
         };
         if choice.volume == NodeProbe::VolumeHealth {
             let told = session.node_volume_health(&volume.handle, target, staging).await;
             // A driver that announces what it lacks may still speak the older dialect.
             if !(is_unimplemented(&told) && session.features().node_condition()) {
                 let answer = sights::answer(told, |health| sights::of_health(&health));
-                let fine = matches!(answer, Answer::Volume(_));
+                let fine = matches!(answer, Answer::Came(Seen::Volume(_)));
                 let usage = if fine && measure && self.usage && choice.usage {
                     session
                         .volume_stats(&volume.handle, target, staging)
@@ -163,7 +157,7 @@ impl Node {
             }
         }
         if !choice.usage {
-            return (Answer::Volume(Sight::not_seen(WhyKind::NoAnswer, choice.sentence)), None);
+            return (Answer::Came(Seen::Volume(Sight::not_seen(WhyKind::NoAnswer, choice.sentence))), None);
         }
         let told = session.volume_stats(&volume.handle, target, staging).await;
         let usage = told.as_ref().ok().and_then(usage);

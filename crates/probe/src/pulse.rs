@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use volmedic_csi::Session;
 use volmedic_health::Sight;
+use volmedic_monitor::Seen;
 
 use crate::sights::Answer;
 
@@ -20,15 +21,15 @@ pub(crate) struct Pulse {
 
 impl Pulse {
     /// Settles whose fault a late answer is, and notes every answer that came. `began` is when the question was asked.
-    pub(crate) async fn settle(&self, answer: Answer, session: &Session, began: Instant) -> Answer {
+    pub(crate) async fn settle(&self, answer: Answer, session: &Session, began: Instant) -> Seen {
         match answer {
-            Answer::Late(why) if self.is_alive(session, began).await => Answer::Volume(Sight::NotSeen(why)),
-            Answer::Late(why) => Answer::DriverGone(why),
-            answer => {
-                if matches!(answer, Answer::Volume(_)) {
+            Answer::Late(why) if self.is_alive(session, began).await => Seen::Volume(Sight::NotSeen(why)),
+            Answer::Late(why) => Seen::DriverGone(why),
+            Answer::Came(seen) => {
+                if matches!(seen, Seen::Volume(_)) {
                     self.answered();
                 }
-                answer
+                seen
             }
         }
     }

@@ -2,33 +2,26 @@
 
 use volmedic_csi::{Broken, CallError, Kind, ListedVolume, VolumeHealth};
 use volmedic_health::{Sight, Why, WhyKind};
+use volmedic_monitor::Seen;
 
 /// What one question came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// Something about the volume, if only that nothing could be seen.
-    Volume(Sight),
-    /// The driver asks for fewer questions at once.
-    Overloaded(Why),
-    /// No answer came in time. Whose fault that is must be found out.
+pub(crate) enum Answer {
+    Came(Seen),
+    /// No answer came in time. Whether the volume or the driver is the cause must be found out.
     Late(Why),
-    /// The driver is not there.
-    DriverGone(Why),
 }
 
 /// What a question about one volume came to.
-pub fn answer<T>(result: Result<T, CallError>, sight: impl FnOnce(T) -> Sight) -> Answer {
+pub(crate) fn answer<T>(result: Result<T, CallError>, sight: impl FnOnce(T) -> Sight) -> Answer {
     let error = match result {
-        Ok(answer) => return Answer::Volume(sight(answer)),
+        Ok(answer) => return Answer::Came(Seen::Volume(sight(answer))),
         Err(error) => error,
     };
-    match error.kind() {
-        Kind::NotFound => Answer::Volume(Sight::missing(&error.to_string())),
-        Kind::Deadline => Answer::Late(why(&error)),
-        Kind::ResourceExhausted | Kind::Crowded => Answer::Overloaded(why(&error)),
-        Kind::Unreachable | Kind::Lost | Kind::NotReady | Kind::WrongDriver => {
-            Answer::DriverGone(why(&error))
-        }
+    Answer::Came(match error.kind() {
+        Kind::Deadline => return Answer::Late(why(&error)),
+        Kind::NotFound => Seen::Volume(Sight::missing(&error.to_string())),
+        Kind::ResourceExhausted | Kind::Crowded => Seen::Overloaded(why(&error)),
+        Kind::Unreachable | Kind::Lost | Kind::NotReady | Kind::WrongDriver => Seen::DriverGone(why(&error)),
         Kind::Cancelled
         | Kind::Unknown
         | Kind::InvalidArgument
@@ -45,8 +38,8 @@ pub fn answer<T>(result: Result<T, CallError>, sight: impl FnOnce(T) -> Sight) -
         | Kind::TooLarge
         | Kind::Unreadable
         | Kind::NoAnswer
-        | Kind::WrongVolume => Answer::Volume(Sight::NotSeen(why(&error))),
-    }
+        | Kind::WrongVolume => Seen::Volume(Sight::NotSeen(why(&error))),
+    })
 }
 
 /// Why a call taught us nothing.

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
+use tokio::sync::mpsc;
 use tonic::Code;
 use volmedic_csi::dialect::ControllerProbe;
 use volmedic_csi::{Address, Driver, Limits, Metrics, Settings};
 use volmedic_health::{Sight, WhyKind};
-use volmedic_probe::{Answer, Controller, Passed, Way};
+use volmedic_monitor::{ListEnd, Probe, Seen};
+use volmedic_probe::Controller;
 use volmedic_testkit::sim::{Sim, capability as can};
 
 const NAME: &str = "sim.example.net";
@@ -45,15 +47,14 @@ async fn stage_within(capabilities: &[i32], deadline: Duration) -> Stage {
 
 /// What a list says, one word a volume.
 async fn list(stage: &Stage) -> (Vec<String>, bool) {
+    let (sender, mut pages) = mpsc::channel(100);
+    let end = stage.probe.list(sender).await;
     let mut seen = Vec::new();
-    let passed = stage
-        .probe
-        .list(|listed: volmedic_probe::Listed| {
-            seen.push(format!("{} {}", listed.handle, short(&listed.sight)));
-        })
-        .await;
+    while let Some(page) = pages.recv().await {
+        seen.extend(page.iter().map(|listed| format!("{} {}", listed.handle, short(&listed.sight))));
+    }
     seen.sort();
-    (seen, matches!(passed, Passed::Walked(end) if end.complete()))
+    (seen, end == ListEnd::Complete)
 }
 
 fn short(sight: &Sight) -> String {
@@ -68,18 +69,15 @@ fn short(sight: &Sight) -> String {
 
 async fn look(stage: &Stage, handle: &str) -> String {
     match stage.probe.look(handle).await {
-        Answer::Volume(sight) => short(&sight),
-        Answer::Overloaded(_) => "overloaded".into(),
-        Answer::Late(_) => "late".into(),
-        Answer::DriverGone(_) => "driver gone".into(),
+        Seen::Volume(sight) => short(&sight),
+        Seen::Nothing => "nothing".into(),
+        Seen::Overloaded(_) => "overloaded".into(),
+        Seen::DriverGone(_) => "driver gone".into(),
     }
 }
 
 fn probe_of(stage: &Stage) -> ControllerProbe {
-    match stage.probe.way() {
-        Way::Asked(choice) => choice.probe,
-        Way::Gone(why) => panic!("the driver is gone: {why}"),
-    }
+    stage.probe.choice().expect("the driver is there").probe
 }
 
 #[tokio::test]
@@ -151,7 +149,7 @@ async fn a_driver_that_comes_back_with_other_capabilities_is_asked_in_another_wa
     let mut stage = stage(&[can::GET_VOLUME_HEALTH]).await;
     assert_eq!(probe_of(&stage), ControllerProbe::GetHealth);
     stage.sim.stop();
-    while !matches!(stage.probe.way(), Way::Gone(_)) {
+    while stage.probe.choice().is_ok() {
         tokio::time::timeout(LONG, stage.probe.changed()).await.expect("the loss of the driver is noticed");
     }
     assert_eq!(look(&stage, "v1").await, "driver gone");
@@ -159,7 +157,7 @@ async fn a_driver_that_comes_back_with_other_capabilities_is_asked_in_another_wa
     assert!(seen.is_empty() && !complete);
     stage.sim.behaviour().capabilities = vec![can::LIST_VOLUMES, can::VOLUME_CONDITION];
     stage.sim.restart().expect("it listens again");
-    while !matches!(stage.probe.way(), Way::Asked(_)) {
+    while stage.probe.choice().is_err() {
         tokio::time::timeout(LONG, stage.probe.changed()).await.expect("it comes back");
     }
     assert_eq!(probe_of(&stage), ControllerProbe::ListVolumes);

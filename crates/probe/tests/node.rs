@@ -13,8 +13,8 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Request, Response, Status};
 use volmedic_csi::{Address, Driver, Metrics, Settings};
 use volmedic_health::Sight;
-use volmedic_probe::Answer;
-use volmedic_probe::node::{Looked, Node, Published, Way};
+use volmedic_monitor::{Seen, Way};
+use volmedic_probe::node::{Looked, Node, Published};
 use volmedic_proto::csi as wire;
 use volmedic_proto::csi::identity_server::{Identity, IdentityServer};
 use volmedic_proto::csi::node_server::{self, NodeServer};
@@ -192,17 +192,17 @@ fn volume(handle: &str, targets: &[&str]) -> Published {
 }
 
 fn shown(looked: &Looked) -> String {
-    match &looked.answer {
-        Answer::Volume(Sight::Healthy) => "ok".into(),
-        Answer::Volume(Sight::Adverse(set)) => {
+    match &looked.seen {
+        Seen::Volume(Sight::Healthy) => "ok".into(),
+        Seen::Volume(Sight::Adverse(set)) => {
             set.iter().map(|c| format!("{c}: {}", c.message)).collect::<Vec<_>>().join("; ")
         }
-        Answer::Volume(Sight::Missing(_)) => "missing".into(),
-        Answer::Volume(Sight::NotSeen(why)) => format!("not seen: {}", why.kind),
-        Answer::Volume(Sight::Unlisted) => "unlisted".into(),
-        Answer::Overloaded(_) => "overloaded".into(),
-        Answer::Late(_) => "late".into(),
-        Answer::DriverGone(_) => "driver gone".into(),
+        Seen::Volume(Sight::Missing(_)) => "missing".into(),
+        Seen::Volume(Sight::NotSeen(why)) => format!("not seen: {}", why.kind),
+        Seen::Volume(Sight::Unlisted) => "unlisted".into(),
+        Seen::Overloaded(_) => "overloaded".into(),
+        Seen::Nothing => "nothing".into(),
+        Seen::DriverGone(_) => "driver gone".into(),
     }
 }
 
@@ -254,18 +254,18 @@ async fn the_ladder_goes_down_to_nothing() {
     let of_condition = stage(&[CONDITION]).await;
     let looked = of_condition.node.look(&volume("v", &["/a"])).await;
     assert_eq!(shown(&looked), "Degraded/VolumeConditionAbnormal: LUN 7 offline");
-    assert!(looked.usage.is_some() && of_condition.node.way().tells_health());
+    assert!(looked.usage.is_some() && of_condition.node.way() == Way::Look);
 
     let of_usage = stage(&[STATS]).await;
     let looked = of_usage.node.look(&volume("v", &["/a"])).await;
     assert_eq!(shown(&looked), "not seen: says nothing about health");
-    assert!(looked.usage.is_some() && !of_usage.node.way().tells_health());
+    assert!(looked.usage.is_some() && of_usage.node.way() == Way::Nothing);
 
     let of_nothing = stage(&[]).await;
     let looked = of_nothing.node.look(&volume("v", &["/a"])).await;
     assert_eq!((shown(&looked).as_str(), looked.usage), ("not seen: says nothing about health", None));
     assert_eq!(of_nothing.node.storage().await, None);
-    assert!(matches!(of_nothing.node.way(), Way::Asked(choice) if choice.sentence.contains("host checks")));
+    assert!(of_nothing.node.choice().is_ok_and(|choice| choice.sentence.contains("host checks")));
 }
 
 #[tokio::test]
@@ -301,12 +301,13 @@ async fn errors_never_look_like_health() {
 #[tokio::test]
 async fn the_storage_behind_the_node_is_told_with_its_own_numbers() {
     let stage = stage(&[STORAGE]).await;
-    assert!(stage.node.way().tells_storage() && !stage.node.way().tells_health());
-    let answer = stage.node.storage().await.expect("it tells");
-    let looked = Looked { answer, usage: None };
+    assert!(stage.node.choice().is_ok_and(|choice| choice.storage) && stage.node.way() == Way::Nothing);
+    let seen = Seen::Volume(stage.node.storage().await.expect("it reports"));
+    let looked = Looked { seen, usage: None };
     assert_eq!(shown(&looked), "Inaccessible/NoRoute: the array does not answer");
     stage.fake.with(|behaviour| behaviour.failing = Some(Code::Internal));
-    let looked = Looked { answer: stage.node.storage().await.expect("it tells"), usage: None };
+    let seen = Seen::Volume(stage.node.storage().await.expect("it reports"));
+    let looked = Looked { seen, usage: None };
     assert_eq!(shown(&looked), "not seen: answered with an error");
 }
 

@@ -7,4 +7,3 @@ pub mod driver;
 pub mod hub;
 pub mod mounter;
 pub mod watch;
-pub mod ways;

@@ -7,8 +7,9 @@ use volmedic_csi::dialect::NodeProbe;
 use volmedic_csi::{Address, Driver as Link, Metrics, Settings};
 use volmedic_driver::fault::{Fault, Kind};
 use volmedic_health::Sight;
-use volmedic_probe::node::{Looked, Node, Published, Way};
-use volmedic_probe::{Answer, Usage};
+use volmedic_monitor::{Seen, Way};
+use volmedic_probe::Usage;
+use volmedic_probe::node::{Looked, Node, Published};
 
 use super::Test;
 use super::eyes::shown;
@@ -39,12 +40,12 @@ fn published(volume: &Volume<'_>) -> Published {
     }
 }
 
-fn words(answer: &Answer) -> String {
-    match answer {
-        Answer::Volume(sight) => shown(sight),
-        Answer::Overloaded(_) => "overloaded".to_owned(),
-        Answer::Late(_) => "late".to_owned(),
-        Answer::DriverGone(_) => "driver gone".to_owned(),
+fn words(seen: &Seen) -> String {
+    match seen {
+        Seen::Volume(sight) => shown(sight),
+        Seen::Overloaded(_) => "overloaded".to_owned(),
+        Seen::Nothing => "nothing".to_owned(),
+        Seen::DriverGone(_) => "driver gone".to_owned(),
     }
 }
 
@@ -59,10 +60,10 @@ fn settle(driver: &Driver, node: &Node, volume: &Published, wanted: &str) -> Opt
     let end = Instant::now() + PATIENCE;
     loop {
         let looked = look(driver, node, volume);
-        if words(&looked.answer) == wanted {
+        if words(&looked.seen) == wanted {
             return looked.usage;
         }
-        assert!(Instant::now() < end, "{wanted}: {:?}", looked.answer);
+        assert!(Instant::now() < end, "{wanted}: {:?}", looked.seen);
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -70,7 +71,7 @@ fn settle(driver: &Driver, node: &Node, volume: &Published, wanted: &str) -> Opt
 fn newer() {
     let driver = Driver::start("health");
     let node = connect(&driver, PATIENCE / 2);
-    assert!(matches!(node.way(), Way::Asked(choice) if choice.volume == NodeProbe::VolumeHealth));
+    assert!(node.choice().is_ok_and(|choice| choice.volume == NodeProbe::VolumeHealth));
     for kind in [Kind::Ext4, Kind::Block, Kind::Fuse] {
         let volume = Volume::published(&driver, kind, 2, false);
         let asked = published(&volume);
@@ -82,15 +83,15 @@ fn newer() {
         settle(&driver, &node, &asked, "-");
     }
     let storage = driver.runtime.block_on(node.storage()).unwrap();
-    assert!(matches!(storage, Answer::Volume(Sight::Healthy | Sight::Adverse(_))), "{storage:?}");
+    assert!(matches!(storage, Sight::Healthy | Sight::Adverse(_)), "{storage:?}");
     let stranger = Published { handle: "nobody".into(), staging: None, targets: vec!["/nowhere".into()] };
-    assert!(matches!(look(&driver, &node, &stranger).answer, Answer::Volume(Sight::Missing(_))));
+    assert!(matches!(look(&driver, &node, &stranger).seen, Seen::Volume(Sight::Missing(_))));
 }
 
 fn older() {
     let driver = Driver::start("legacy");
     let node = connect(&driver, PATIENCE / 2);
-    assert!(matches!(node.way(), Way::Asked(choice) if choice.volume == NodeProbe::StatsCondition));
+    assert!(node.choice().is_ok_and(|choice| choice.volume == NodeProbe::StatsCondition));
     let volume = Volume::new(&driver, Kind::Ext4);
     let asked = published(&volume);
     let usage = settle(&driver, &node, &asked, "-").unwrap();
@@ -105,16 +106,16 @@ fn older() {
 fn restarted() {
     let mut driver = Driver::start("health");
     let node = connect(&driver, PATIENCE / 2);
-    assert!(node.way().tells_health() && node.way().tells_storage());
+    assert!(node.way() == Way::Look && node.choice().is_ok_and(|choice| choice.storage));
     driver.restart("legacy");
     let end = Instant::now() + PATIENCE;
-    while !matches!(node.way(), Way::Asked(choice) if choice.volume == NodeProbe::StatsCondition) {
-        assert!(Instant::now() < end, "still {:?}", node.way());
+    while !node.choice().is_ok_and(|choice| choice.volume == NodeProbe::StatsCondition) {
+        assert!(Instant::now() < end, "still {:?}", node.choice());
         driver.runtime.block_on(async {
             let _ = tokio::time::timeout(Duration::from_secs(1), node.changed()).await;
         });
     }
-    assert!(!node.way().tells_storage());
+    assert!(node.choice().is_ok_and(|choice| !choice.storage));
 }
 
 fn frozen() {
@@ -137,10 +138,7 @@ fn errors() {
     settle(&driver, &node, &asked, "-");
     driver.faults().inject(Fault::DriverErrors, None).unwrap();
     let failed = look(&driver, &node, &asked);
-    assert!(
-        matches!(&failed.answer, Answer::Volume(Sight::NotSeen(_)) | Answer::DriverGone(_)),
-        "{failed:?}"
-    );
+    assert!(matches!(&failed.seen, Seen::Volume(Sight::NotSeen(_)) | Seen::DriverGone(_)), "{failed:?}");
     assert_eq!(failed.usage, None);
     driver.faults().clear(Fault::DriverErrors, None).unwrap();
     settle(&driver, &node, &asked, "-");

@@ -7,12 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 use volmedic_csi::dialect::{NodeChoice, NodeProbe};
-use volmedic_health::{Condition, Reason, Sight, Status, WellKnown, Why, WhyKind};
+use volmedic_health::{Condition, Reason, Sight, Status, WellKnown};
 use volmedic_inventory::node::{KubeletCondition, NodeVolume};
-use volmedic_monitor::{ListEnd, Listed, Seen, Way};
-use volmedic_probe::Answer;
+use volmedic_monitor::{Seen, Way};
 use volmedic_probe::node::{Node, Published};
 use volmedic_report::ProbeResult;
 
@@ -67,13 +65,6 @@ impl DriverEyes {
         }
     }
 
-    fn choice(&self) -> Option<NodeChoice> {
-        match self.node.way() {
-            volmedic_probe::node::Way::Asked(choice) => Some(choice),
-            volmedic_probe::node::Way::Gone(_) => None,
-        }
-    }
-
     /// Whether the kubelet's word is to be taken: it asks in the new way only, and not about inline volumes.
     fn reads_kubelet(&self, volume: &NodeVolume, choice: &NodeChoice) -> bool {
         if choice.volume != NodeProbe::VolumeHealth || volume.pv.is_none() {
@@ -108,21 +99,21 @@ impl DriverEyes {
         (agrees || self.kubelet == KubeletHealth::Read).then_some(said)
     }
 
-    fn saw(&self, handle: &Arc<str>, answer: &Answer) {
-        let wrong = match answer {
-            Answer::Volume(Sight::Healthy | Sight::Unlisted) => false,
-            Answer::Volume(Sight::Adverse(_) | Sight::Missing(_)) => true,
+    fn saw(&self, handle: &Arc<str>, seen: &Seen) {
+        let wrong = match seen {
+            Seen::Volume(Sight::Healthy | Sight::Unlisted) => false,
+            Seen::Volume(Sight::Adverse(_) | Sight::Missing(_)) => true,
             _ => return,
         };
-        let mut seen = self.seen.lock();
-        if seen.len() == seen.capacity() {
+        let mut last = self.seen.lock();
+        if last.len() == last.capacity() {
             let volumes = self.eyes.inventory.volumes();
-            seen.retain(|handle, _| volumes.get(&self.driver, handle).is_some());
+            last.retain(|handle, _| volumes.get(&self.driver, handle).is_some());
         }
-        seen.insert(handle.clone(), wrong);
+        last.insert(handle.clone(), wrong);
     }
 
-    async fn ask(&self, volume: &Arc<NodeVolume>) -> Option<Answer> {
+    async fn ask(&self, volume: &Arc<NodeVolume>) -> Option<Seen> {
         let eyes = self.eyes.clone();
         let (mine, handle) = (volume.clone(), volume.handle.clone());
         let targets: Vec<PathBuf> = tokio::task::spawn_blocking(move || eyes.targets(&mine)).await.ok()?;
@@ -134,7 +125,7 @@ impl DriverEyes {
         if let (true, Some(usage)) = (self.usage, looked.usage) {
             self.eyes.usages.put(&self.driver, &volume.handle, usage);
         }
-        Some(looked.answer)
+        Some(looked.seen)
     }
 }
 
@@ -147,10 +138,10 @@ fn method(probe: NodeProbe) -> &'static str {
 }
 
 /// Whether this could be seen of a volume that the kubelet takes from a pod just now.
-fn may_be_a_goodbye(answer: &Answer) -> bool {
-    match answer {
-        Answer::Volume(Sight::Missing(_)) => true,
-        Answer::Volume(Sight::Adverse(conditions)) => conditions.iter().any(|condition| {
+fn may_be_a_goodbye(seen: &Seen) -> bool {
+    match seen {
+        Seen::Volume(Sight::Missing(_)) => true,
+        Seen::Volume(Sight::Adverse(conditions)) => conditions.iter().any(|condition| {
             matches!(
                 condition.reason.well_known(),
                 None | Some(
@@ -179,9 +170,9 @@ fn kubelet_said(volume: &NodeVolume) -> Sight {
 
 impl volmedic_monitor::Probe for DriverEyes {
     fn way(&self) -> Way {
-        match self.node.way() {
-            volmedic_probe::node::Way::Gone(why) => Way::Blind(why),
-            volmedic_probe::node::Way::Asked(choice) => {
+        match self.node.choice() {
+            Err(why) => Way::Blind(why),
+            Ok(choice) => {
                 self.tell(&choice);
                 let asked = choice.volume != NodeProbe::None || self.usage && choice.usage;
                 if asked { Way::Look } else { Way::Nothing }
@@ -193,13 +184,9 @@ impl volmedic_monitor::Probe for DriverEyes {
         self.node.changed().await;
     }
 
-    async fn list(&self, _: mpsc::Sender<Vec<Listed>>) -> ListEnd {
-        ListEnd::Broken(Why::new(WhyKind::NoAnswer, "a node plugin lists no volumes"))
-    }
-
     async fn look(&self, handle: &str) -> Seen {
         let get = || self.eyes.inventory.volumes().get(&self.driver, handle);
-        let (Some(volume), Some(choice)) = (get(), self.choice()) else { return Seen::Nothing };
+        let (Some(volume), Ok(choice)) = (get(), self.node.choice()) else { return Seen::Nothing };
         if self.reads_kubelet(&volume, &choice) {
             if !volume.is_in_use() {
                 return Seen::Nothing;
@@ -209,33 +196,25 @@ impl volmedic_monitor::Probe for DriverEyes {
             }
         }
         let began = Instant::now();
-        let Some(mut answer) = self.ask(&volume).await else { return Seen::Nothing };
-        if may_be_a_goodbye(&answer) {
+        let Some(mut seen) = self.ask(&volume).await else { return Seen::Nothing };
+        if may_be_a_goodbye(&seen) {
             tokio::time::sleep(CONFIRM).await;
             let Some(volume) = get() else { return Seen::Nothing };
             let Some(again) = self.ask(&volume).await else { return Seen::Nothing };
-            answer = again;
+            seen = again;
         }
-        self.saw(&volume.handle, &answer);
-        let well = matches!(&answer, Answer::Volume(sight) if !matches!(sight, Sight::NotSeen(_)));
-        let result = if well { ProbeResult::Success } else { ProbeResult::Error };
+        self.saw(&volume.handle, &seen);
+        let result = if seen.is_answer() { ProbeResult::Success } else { ProbeResult::Error };
         self.eyes.counts.probed(&self.driver, method(choice.volume), result, began.elapsed());
-        match answer {
+        match seen {
             // It was asked for its figures only.
-            Answer::Volume(_) if choice.volume == NodeProbe::None => Seen::Nothing,
-            Answer::Volume(sight) => Seen::Volume(sight),
-            Answer::Overloaded(why) => Seen::Overloaded(why),
-            Answer::Late(why) | Answer::DriverGone(why) => Seen::DriverGone(why),
+            Seen::Volume(_) if choice.volume == NodeProbe::None => Seen::Nothing,
+            seen => seen,
         }
     }
 
     async fn storage(&self) -> Option<Sight> {
-        match self.node.storage().await? {
-            Answer::Volume(sight) => Some(sight),
-            Answer::Overloaded(why) | Answer::Late(why) | Answer::DriverGone(why) => {
-                Some(Sight::NotSeen(why))
-            }
-        }
+        self.node.storage().await
     }
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, mpsc};
-use volmedic_health::{Sight, Why, WhyKind};
+use tokio::sync::Semaphore;
+use volmedic_health::Sight;
 use volmedic_inventory::node::{Inventory, Mode, NodeVolume};
-use volmedic_monitor::{ListEnd, Listed, Seen, Way};
+use volmedic_monitor::{Seen, Way};
 use volmedic_probe::host::{Expected, Host, Looked};
 use volmedic_report::{ProbeResult, Probes};
 
@@ -119,10 +119,6 @@ impl volmedic_monitor::Probe for HostEyes {
 
     async fn changed(&self) {
         std::future::pending::<()>().await;
-    }
-
-    async fn list(&self, _: mpsc::Sender<Vec<Listed>>) -> ListEnd {
-        ListEnd::Broken(Why::new(WhyKind::NoAnswer, "the host lists no volumes"))
     }
 
     async fn look(&self, handle: &str) -> Seen {

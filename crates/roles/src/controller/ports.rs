@@ -4,16 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use volmedic_api::{Kind, ObjectRef};
 use volmedic_csi::dialect::ControllerProbe;
 use volmedic_health::{Subject, Transition, Volume};
 use volmedic_inventory::Change;
-use volmedic_monitor::{Arrival, Board, ListEnd, Listed, Seen, Way};
-use volmedic_probe::{Answer, Passed};
+use volmedic_monitor::{Arrival, Board, ListEnd, Pages, Probe, Seen, Way};
 use volmedic_report::{Notice, ProbeResult, Probes, Reporter};
-
-use crate::ways;
 
 /// The handles under which inline volumes are kept: they have none of their own. The pod's namespace, name and uid
 /// follow, so that after a restart the handle alone says which pod to tell.
@@ -122,76 +119,38 @@ fn method(probe: ControllerProbe) -> &'static str {
     }
 }
 
-impl volmedic_monitor::Probe for Driver {
+impl Probe for Driver {
     fn way(&self) -> Way {
-        let choice = match self.probe.way() {
-            volmedic_probe::Way::Asked(choice) => choice,
-            volmedic_probe::Way::Gone(why) => return Way::Blind(why),
-        };
-        self.tell(choice.sentence, choice.probe == ControllerProbe::None);
-        ways::of_controller(&choice)
+        if let Ok(choice) = self.probe.choice() {
+            self.tell(choice.sentence, choice.probe == ControllerProbe::None);
+        }
+        self.probe.way()
     }
 
     async fn changed(&self) {
         self.probe.changed().await;
     }
 
-    async fn list(&self, pages: mpsc::Sender<Vec<Listed>>) -> ListEnd {
+    async fn list(&self, pages: impl Pages) -> ListEnd {
         let began = Instant::now();
-        let passed = self.probe.list(Forward { pages, batch: Vec::new() }).await;
-        match passed {
-            Passed::Gone(why) => ListEnd::Broken(why),
-            Passed::Walked(end) => {
+        match self.probe.walk(pages).await {
+            Err(why) => ListEnd::Broken(why),
+            Ok(end) => {
                 self.count(end.method.path(), end.complete(), began);
-                match &end.broken {
-                    None => {
-                        tracing::debug!("{end}");
-                        ListEnd::Complete
-                    }
-                    Some(broken) => {
-                        tracing::warn!("{end}");
-                        ListEnd::Broken(volmedic_probe::broken(broken))
-                    }
-                }
+                volmedic_probe::list_end(&end)
             }
         }
     }
 
     async fn look(&self, handle: &str) -> Seen {
         let began = Instant::now();
-        let probe = match self.probe.way() {
-            volmedic_probe::Way::Asked(choice) => choice.fallback.unwrap_or(choice.probe),
-            volmedic_probe::Way::Gone(why) => return Seen::DriverGone(why),
+        let probe = match self.probe.choice() {
+            Ok(choice) => choice.fallback.unwrap_or(choice.probe),
+            Err(why) => return Seen::DriverGone(why),
         };
-        let answer = self.probe.look(handle).await;
-        let well =
-            matches!(&answer, Answer::Volume(sight) if !matches!(sight, volmedic_health::Sight::NotSeen(_)));
-        self.count(method(probe), well, began);
-        match answer {
-            Answer::Volume(sight) => Seen::Volume(sight),
-            Answer::Overloaded(why) => Seen::Overloaded(why),
-            Answer::Late(why) | Answer::DriverGone(why) => Seen::DriverGone(why),
-        }
-    }
-}
-
-/// Hands the entries of a list on in pieces, and waits for the pipe where that is behind: a driver that lists faster
-/// than the pipe takes in is held back, instead of its list piling up here.
-struct Forward {
-    pages: mpsc::Sender<Vec<Listed>>,
-    batch: Vec<Listed>,
-}
-
-impl volmedic_probe::Visit for Forward {
-    fn entry(&mut self, volmedic_probe::Listed { handle, sight, again }: volmedic_probe::Listed) {
-        self.batch.push(Listed { handle, sight, again });
-    }
-
-    async fn breathe(&mut self) {
-        if !self.batch.is_empty() {
-            // Nobody reads on only when the list is given up; then so is this.
-            let _ = self.pages.send(std::mem::take(&mut self.batch)).await;
-        }
+        let seen = self.probe.look(handle).await;
+        self.count(method(probe), seen.is_answer(), began);
+        seen
     }
 }
 

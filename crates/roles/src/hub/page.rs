@@ -295,7 +295,7 @@ fn limits(agents: &Agents, verified: bool) -> Vec<String> {
     match silent {
         0 => {}
         1 => {
-            limits.push("the lease of one agent expired; its last report is shown and may be old".to_owned())
+            limits.push("the lease of one agent expired; its last report is shown and may be old".to_owned());
         }
         _ => limits.push(format!(
             "the leases of {silent} agents expired; their last reports are shown and may be old"

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 use volmedic_csi::dialect::{ControllerProbe, NodeProbe, controller, node};
 use volmedic_csi::{Driver, Features, Limits, Pager};
 use volmedic_health::{Sight, Why};
-use volmedic_monitor::{Absent, ListEnd, Listed, Probe, Seen, Way};
-use volmedic_probe::{Answer, Passed};
+use volmedic_monitor::{Absent, ListEnd, Listed, Pages, Probe, Seen, Way};
 
 use super::roll::Roll;
-use crate::ways;
 
 #[derive(Debug)]
 pub(super) struct Eyes {
@@ -85,75 +83,52 @@ impl Eyes {
 
 impl Probe for Eyes {
     fn way(&self) -> Way {
-        match self.probe.way() {
-            volmedic_probe::Way::Asked(choice) => ways::of_controller(&choice),
-            volmedic_probe::Way::Gone(why) => Way::Blind(why),
-        }
+        self.probe.way()
     }
 
     async fn changed(&self) {
         self.probe.changed().await;
     }
 
-    async fn list(&self, pages: mpsc::Sender<Vec<Listed>>) -> ListEnd {
+    async fn list(&self, pages: impl Pages) -> ListEnd {
         let all = matches!(self.way(), Way::List { absent: Absent::Missing, .. });
         if all {
             self.roll.pass_began();
         }
-        let visit = Forward { pages, batch: Vec::new(), roll: self.roll.clone(), new: false };
-        match self.probe.list(visit).await {
-            Passed::Gone(why) => ListEnd::Broken(why),
-            Passed::Walked(end) => match &end.broken {
-                None => {
-                    if all {
-                        self.roll.pass_ended();
-                        // Or the end of the list would miss what the driver deleted.
-                        self.roll.taken_in().await;
-                    }
-                    tracing::debug!("{end}");
-                    ListEnd::Complete
-                }
-                Some(broken) => {
-                    tracing::warn!("{end}");
-                    ListEnd::Broken(volmedic_probe::broken(broken))
-                }
-            },
+        let end = self.probe.list(AfterRoll { pages, roll: self.roll.clone() }).await;
+        if all && end == ListEnd::Complete {
+            self.roll.pass_ended();
+            // Or the end of the list would miss what the driver deleted.
+            self.roll.taken_in().await;
         }
+        end
     }
 
     async fn look(&self, handle: &str) -> Seen {
         let asked = Instant::now();
         match self.probe.look(handle).await {
-            Answer::Volume(Sight::Missing(_)) if self.is_deleted(handle, asked).await => Seen::Nothing,
-            Answer::Volume(sight) => Seen::Volume(sight),
-            Answer::Overloaded(why) => Seen::Overloaded(why),
-            Answer::Late(why) | Answer::DriverGone(why) => Seen::DriverGone(why),
+            Seen::Volume(Sight::Missing(_)) if self.is_deleted(handle, asked).await => Seen::Nothing,
+            seen => seen,
         }
     }
 }
 
-/// Hands the entries of a list on in pieces, each after its volumes are known.
-struct Forward {
-    pages: mpsc::Sender<Vec<Listed>>,
-    batch: Vec<Listed>,
+/// Hands the pages of a list on, each after its volumes are known.
+struct AfterRoll<P> {
+    pages: P,
     roll: Arc<Roll>,
-    new: bool,
 }
 
-impl volmedic_probe::Visit for Forward {
-    fn entry(&mut self, volmedic_probe::Listed { handle, sight, again }: volmedic_probe::Listed) {
-        self.new |= self.roll.listed(&handle);
-        self.batch.push(Listed { handle, sight, again });
-    }
-
-    async fn breathe(&mut self) {
-        if std::mem::take(&mut self.new) {
+impl<P: Pages> Pages for AfterRoll<P> {
+    async fn page(&mut self, page: Vec<Listed>) {
+        let mut new = false;
+        for listed in &page {
+            new |= self.roll.listed(&listed.handle);
+        }
+        if new {
             self.roll.taken_in().await;
         }
-        if !self.batch.is_empty() {
-            // Nobody reads on only when the list is given up; then so is this.
-            let _ = self.pages.send(std::mem::take(&mut self.batch)).await;
-        }
+        self.pages.page(page).await;
     }
 }
 

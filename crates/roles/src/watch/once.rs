@@ -58,8 +58,8 @@ pub(super) async fn look(eyes: &Arc<Eyes>, source: &Source, workers: usize) {
 async fn list(eyes: &Arc<Eyes>, source: &Source) -> (Vec<Arc<str>>, Option<Why>) {
     let (sender, mut pages) = tokio::sync::mpsc::channel(PAGES);
     let task = tokio::spawn({
-        let eyes = eyes.clone();
-        async move { eyes.list(sender).await }
+        let (eyes, driver) = (eyes.clone(), source.name.clone());
+        async move { volmedic_monitor::list(&*eyes, &driver, sender).await }
     });
     let mut listed = std::collections::HashMap::<Arc<str>, bool>::new();
     while let Some(page) = pages.recv().await {
@@ -73,16 +73,11 @@ async fn list(eyes: &Arc<Eyes>, source: &Source) -> (Vec<Arc<str>>, Option<Why>)
             listed.insert(handle, adverse);
         }
     }
-    let end = match task.await {
-        Ok(end) => end,
-        Err(error) => {
-            tracing::error!(%error, "a list ended in a panic");
-            ListEnd::Broken(Why::new(
-                volmedic_health::WhyKind::Failed,
-                "internal error (bug): the list panicked; see the log",
-            ))
-        }
-    };
+    let end = task.await.unwrap_or_else(|error| {
+        // It neither panics nor is it cancelled.
+        let why = format!("internal error (bug): the list ended early: {error}");
+        ListEnd::Broken(Why::new(volmedic_health::WhyKind::Failed, &why))
+    });
     let rest = source.roll.handles().into_iter().filter(|handle| !listed.contains_key(handle)).collect();
     let broken = match end {
         ListEnd::Complete => None,
@@ -98,9 +93,9 @@ async fn one_by_one(eyes: &Arc<Eyes>, source: &Source, handles: Vec<Arc<str>>, w
         while looks.len() < workers.max(1)
             && let Some(handle) = left.next()
         {
-            let eyes = eyes.clone();
+            let (eyes, driver) = (eyes.clone(), source.name.clone());
             looks.spawn(async move {
-                let seen = eyes.look(&handle).await;
+                let seen = volmedic_monitor::look(&*eyes, &driver, &handle).await;
                 (handle, seen)
             });
         }
@@ -111,7 +106,7 @@ async fn one_by_one(eyes: &Arc<Eyes>, source: &Source, handles: Vec<Arc<str>>, w
                 record(source, &handle, Sight::NotSeen(why));
             }
             Ok((_, Seen::Nothing)) => {}
-            Err(error) => tracing::error!(%error, "a check ended in a panic"),
+            Err(error) => tracing::error!(%error, "internal error (bug): a check ended early"),
         }
     }
 }

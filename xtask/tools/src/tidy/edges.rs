@@ -28,11 +28,12 @@ const ROOMS: &[Room] = &[
     Room { name: "volmedic-conformance", may_use: &["volmedic-proto"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-csi", may_use: &["volmedic-proto"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-api", may_use: &["volmedic-health"], tests_may_use: NEIGHBOURS },
+    // The pipe: it owns the ports, which others implement, and knows neither kube nor any driver.
+    Room { name: "volmedic-monitor", may_use: &["volmedic-health"], tests_may_use: NEIGHBOURS },
     // Siblings: none may import another; they meet in the binary.
     Room { name: "volmedic-inventory", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
-    Room { name: "volmedic-probe", may_use: &["volmedic-health", "volmedic-csi", "volmedic-proto", "volmedic-host"], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-probe", may_use: &["volmedic-health", "volmedic-monitor", "volmedic-csi", "volmedic-proto", "volmedic-host"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-report", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
-    Room { name: "volmedic-monitor", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-heal", may_use: &["volmedic-health", "volmedic-api", "volmedic-csi", "volmedic-proto"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-hub", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-driver", may_use: &["volmedic-health", "volmedic-proto", "volmedic-host"], tests_may_use: &[TESTKIT, "volmedic-csi"] },

@@ -1,4 +1,4 @@
-//! Which object something is about.
+//! The Kubernetes objects that reports go to, by name only: no client and no shape of theirs.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl Kind {
     }
 }
 
-/// One object, this very one: a claim made anew under the same name has another uid and is another object.
+/// One object, by its uid: a claim that is re-created under the same name is another object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
     pub kind: Kind,
