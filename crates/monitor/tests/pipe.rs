@@ -20,6 +20,8 @@ use volmedic_monitor::{
 };
 
 const DRIVER: &str = "disk.example.net";
+/// A probe of a volume in this state panics.
+const POISON: &str = "poison";
 
 #[derive(Default)]
 struct Volumes {
@@ -138,6 +140,7 @@ impl Probe for Script {
     async fn look(&self, handle: &str) -> Seen {
         *self.looks.lock().unwrap().entry(handle.into()).or_default() += 1;
         let sight = self.state.lock().unwrap().get(handle).cloned().unwrap_or(Sight::Healthy);
+        assert!(!matches!(&sight, Sight::Missing(why) if **why == *POISON), "{handle} is poisoned");
         let takes = if matches!(sight, Sight::NotSeen(_)) { 15_000 } else { 10 };
         tokio::time::sleep(Duration::from_millis(takes)).await;
         Seen::Volume(sight)
@@ -237,6 +240,27 @@ async fn volume_by_volume_everything_is_looked_at_every_interval_and_hung_ones_d
     }
     let told = stage.told.take();
     assert_eq!(told.len(), 10, "each hung volume is told once as unseen: {told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_panics_counts_as_not_seen_and_is_repeated_while_the_others_go_on() {
+    let stage = start(Way::Look, 20);
+    stage.script.set("v7", Sight::missing(POISON));
+    minutes(10).await;
+    let looks = stage.script.looks.lock().unwrap().clone();
+    for i in 0..20 {
+        let count = looks[&format!("v{i}")];
+        assert!((10..=12).contains(&count), "v{i} was probed {count} times in ten minutes");
+    }
+    let told = stage.told.take();
+    assert!(
+        told.len() == 1 && told[0].starts_with("v7: "),
+        "only the volume that cannot be probed: {told:?}"
+    );
+    stage.script.set("v7", bad("SlowIO"));
+    minutes(2).await;
+    let told = stage.told.take();
+    assert!(told.iter().any(|told| told.starts_with("v7: appeared Degraded/SlowIO")), "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]
