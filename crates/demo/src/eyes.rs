@@ -166,10 +166,9 @@ impl Probe for HostEyes {
             let (host, wanted) = (self.host.clone(), expected.clone());
             let looked = match tokio::task::spawn_blocking(move || host.look(&wanted)).await {
                 Ok(looked) => looked,
-                Err(error) => {
-                    tracing::error!(%error, "a check ended in a panic");
-                    return Seen::Nothing;
-                }
+                // The monitor counts it as not seen.
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Err(_) => return Seen::Nothing,
             };
             let (Some(again), true) = (looked.again, round < AGAIN) else {
                 return Seen::Volume(looked.sight);

@@ -104,10 +104,9 @@ impl HostEyes {
         });
         match looked.await {
             Ok(looked) => looked,
-            Err(error) => {
-                tracing::error!(%error, "a check ended in a panic");
-                None
-            }
+            // The monitor counts it as not seen.
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => None,
         }
     }
 }
