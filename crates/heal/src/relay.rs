@@ -40,6 +40,8 @@ pub(crate) use tls::{chain, provider};
 
 /// How long an API request may take.
 const API: Duration = Duration::from_secs(15);
+/// A peer that does not answer a ping for this time is gone; one ping is sent in each.
+const KEEPALIVE: Duration = Duration::from_secs(20);
 /// How long the last call and the farewell may take when the relay stops.
 const FAREWELL: Duration = Duration::from_secs(10);
 
@@ -136,6 +138,12 @@ impl Relay {
         let mut end = stopped.clone();
         let router = tonic::transport::Server::builder()
             .max_concurrent_streams(32)
+            .http2_max_header_list_size(32 * 1024)
+            .http2_max_pending_accept_reset_streams(Some(16))
+            .initial_stream_window_size(64 * 1024)
+            .initial_connection_window_size(128 * 1024)
+            .http2_keepalive_interval(Some(KEEPALIVE))
+            .http2_keepalive_timeout(Some(KEEPALIVE))
             .add_service(RelayServer::from_arc(service.clone()).max_decoding_message_size(64 * 1024))
             .add_service(IdentityServer::from_arc(service).max_decoding_message_size(64 * 1024));
         let server = tokio::spawn(async move {

@@ -1,19 +1,27 @@
 //! Health and metrics over HTTP, for kubelet and Prometheus.
 
+mod scrape;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
+use volmedic_listen::{Limits, Listener};
+
+use self::scrape::{Scrapes, scrape};
 use crate::flags::{http_path, listen as address};
+
+/// Kubelet and Prometheus need a few connections each. A request without a body has a short head.
+const LIMITS: Limits = Limits { head: 16 * 1024, ..Limits::new("metrics", 128, 32) };
 
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "HTTP")]
@@ -61,7 +69,7 @@ pub async fn serve(
 ) -> anyhow::Result<impl Future<Output = ()> + use<>> {
     let listener = listen(address).await?;
     tracing::info!("serving health and metrics on http://{}{metrics_path}", listener.local_addr()?);
-    let metrics = Router::new().route(metrics_path, get(scrape)).with_state(registry);
+    let metrics = Router::new().route(metrics_path, get(scrape)).with_state(Arc::new(Scrapes::new(registry)));
     let checks = Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route(
@@ -74,11 +82,7 @@ pub async fn serve(
         )
         .with_state(health);
     let router = metrics.merge(checks);
-    Ok(async move {
-        if let Err(error) = axum::serve(listener, router).await {
-            tracing::error!(%error, "health and metrics are no longer served");
-        }
-    })
+    Ok(Listener::new(listener, None, LIMITS).serve(router))
 }
 
 /// Where the machine has no IPv6, all addresses means all IPv4 addresses.
@@ -99,18 +103,5 @@ fn answer(check: &Mutex<Option<Check>>, absent: &str) -> Response {
         Some(Err(why)) => (StatusCode::INTERNAL_SERVER_ERROR, why).into_response(),
         None if absent.is_empty() => "ok".into_response(),
         None => (StatusCode::SERVICE_UNAVAILABLE, absent.to_owned()).into_response(),
-    }
-}
-
-async fn scrape(State(registry): State<Arc<Registry>>) -> Response {
-    let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &registry) {
-        Ok(()) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], text).into_response()
-        }
-        Err(error) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("cannot write the metrics: {error}")).into_response()
-        }
     }
 }

@@ -5,7 +5,6 @@ pub mod cluster;
 pub mod election;
 pub mod flags;
 pub mod http;
-pub mod listen;
 pub mod logging;
 pub mod page;
 pub mod process;

@@ -9,6 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
 use tokio::net::TcpListener;
 use volmedic_csi::Metrics;
 use volmedic_inventory::{NodeSight, ReadyStatus};
@@ -16,10 +20,12 @@ use volmedic_view::page::Guard;
 use volmedic_view::{Call, NodeState, Source};
 
 use crate::flags::listen;
-use crate::listen::{Listener, Tls};
 pub use chronicle::Chronicle;
 pub use late::Late;
+use volmedic_listen::{Limits, Listener, Peer, Tls};
 
+/// A browser needs several connections, and a proxy has one address for all readers.
+const LIMITS: Limits = Limits { serving: None, ..Limits::new("page", 256, 96) };
 /// A shorter token could be guessed.
 const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=4096;
 
@@ -69,7 +75,7 @@ impl PageArgs {
         let listener = TcpListener::bind(address).await.with_context(|| {
             format!("cannot serve the page on {address}; free the port or give another --page")
         })?;
-        let listener = Listener::new(listener, tls);
+        let listener = Listener::new(listener, tls, LIMITS);
         let url = format!("{}://{}/", listener.scheme(), listener.address()?);
         Ok(Some(PageServer { listener, guard, url }))
     }
@@ -102,9 +108,23 @@ impl PageServer {
 
     /// Serves until dropped.
     pub async fn serve<S: Source>(self, source: Arc<S>) {
-        let router = volmedic_view::page::router(source, self.guard);
+        let needs_token = matches!(self.guard, Guard::Token(_));
+        let mut router = volmedic_view::page::router(source, self.guard);
+        if needs_token {
+            router = router.layer(from_fn(trust));
+        }
         self.listener.serve(router).await;
     }
+}
+
+/// Behind a token, everything but a refusal was for a reader with the token.
+async fn trust(request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<Peer>().cloned();
+    let answer = next.run(request).await;
+    if let Some(peer) = peer.filter(|_| answer.status() != StatusCode::UNAUTHORIZED) {
+        peer.trust();
+    }
+    answer
 }
 
 /// How the calls to a driver went.

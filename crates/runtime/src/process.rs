@@ -43,7 +43,8 @@ impl Process {
     }
 
     /// Serves metrics and health checks, if that is wanted. A port in use is an error now.
-    pub async fn serve_http(&mut self, args: &HttpArgs, registry: Registry) -> anyhow::Result<()> {
+    pub async fn serve_http(&mut self, args: &HttpArgs, mut registry: Registry) -> anyhow::Result<()> {
+        volmedic_listen::register(&mut registry);
         if let Some(address) = args.http_endpoint {
             let served = http::serve(address, &args.metrics_path, Arc::new(registry), self.health.clone());
             self.servers.spawn(served.await?);

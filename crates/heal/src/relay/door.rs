@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 use volmedic_api::addons::CsiAddonsNode;
+use volmedic_listen::Peer;
 
 use super::metrics::{Metrics, Refused};
 use super::{API, Access};
@@ -49,9 +50,12 @@ impl Door {
         Self { client, access, registered, metrics, known: Mutex::default() }
     }
 
-    /// The name of the caller, who may come in.
-    pub(super) async fn admit(&self, metadata: &MetadataMap) -> Result<String, Status> {
+    /// The name of the caller, who may come in. The connection is kept from now on.
+    pub(super) async fn admit(&self, metadata: &MetadataMap, peer: Option<&Peer>) -> Result<String, Status> {
         let admitted = self.check(metadata).await;
+        if let (Ok(_), Some(peer)) = (&admitted, peer) {
+            peer.trust();
+        }
         admitted.map_err(|(why, status)| {
             self.metrics.refuse(why);
             tracing::warn!(why = why.label(), "the relay refused a caller: {}", status.message());

@@ -5,25 +5,22 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::timeout;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
+use volmedic_listen::{Accepted, Door, Guarded, Limits, Peer};
 
 use super::metrics::{Metrics, Refused};
 
-/// One healer needs one connection, and a successor a second.
-const MOST: usize = 64;
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// After an accept that failed, such as for lack of file descriptors.
-const PAUSE: Duration = Duration::from_millis(200);
+/// One healer needs one connection, and a successor a second. A caller that shows no token in time is dropped; one that did
+/// is kept, because a heal may take long.
+const LIMITS: Limits = Limits::new("relay", 64, 16);
 
 /// Accepts for as long as the stream is kept.
 pub(super) fn connections(
@@ -33,31 +30,21 @@ pub(super) fn connections(
 ) -> ReceiverStream<io::Result<Connection>> {
     let (sender, receiver) = mpsc::channel(8);
     let acceptor = TlsAcceptor::from(config);
-    let seats = Arc::new(Semaphore::new(MOST));
+    let door = Door::new(listener, LIMITS);
     tokio::spawn(async move {
         loop {
-            let Ok(seat) = seats.clone().acquire_owned().await else { return };
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+            let Accepted { stream, peer } = tokio::select! {
+                accepted = door.accept() => accepted,
                 () = sender.closed() => return,
-            };
-            let (stream, peer) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "the relay could not accept a connection");
-                    tokio::time::sleep(PAUSE).await;
-                    continue;
-                }
             };
             let (acceptor, sender, metrics) = (acceptor.clone(), sender.clone(), metrics.clone());
             tokio::spawn(async move {
-                match timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => {
+                match acceptor.accept(stream).await {
+                    Ok(stream) => {
                         // Nobody takes it any more when the relay stops.
-                        let _ = sender.send(Ok(Connection { stream, peer, _seat: seat })).await;
+                        let _ = sender.send(Ok(Connection { stream, peer })).await;
                     }
-                    Ok(Err(error)) => refuse(&metrics, peer, &error),
-                    Err(_) => refuse(&metrics, peer, &io::Error::from(io::ErrorKind::TimedOut)),
+                    Err(error) => refuse(&metrics, peer.address, &error),
                 }
             });
         }
@@ -78,22 +65,17 @@ fn refuse(metrics: &Metrics, peer: SocketAddr, error: &io::Error) {
     }
 }
 
-/// A connection with its seat among those that are allowed.
+/// A connection that has shaken hands.
 pub(super) struct Connection {
-    stream: TlsStream<TcpStream>,
-    peer: SocketAddr,
-    _seat: OwnedSemaphorePermit,
+    stream: TlsStream<Guarded>,
+    peer: Peer,
 }
-
-/// Where a call comes from.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub(super) SocketAddr);
 
 impl Connected for Connection {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
-        Peer(self.peer)
+        self.peer.clone()
     }
 }
 

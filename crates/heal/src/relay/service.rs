@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tonic::{Code, Request, Response, Status};
 use volmedic_csi::{CallError, Driver, Heal, Healed, Kind, Session};
+use volmedic_listen::Peer;
 use volmedic_proto::identity::capability::{self, Type};
 use volmedic_proto::identity::identity_server::Identity;
 use volmedic_proto::identity::{
@@ -21,7 +22,6 @@ use volmedic_proto::relay::heal_response::Outcome;
 use volmedic_proto::relay::{Answer, Failure, HealRequest, HealResponse};
 
 use super::door::Door;
-use super::listen::Peer;
 use super::metrics::Metrics;
 use super::paths::{self, PathError, Places, Wanted};
 use super::volume::Volume;
@@ -82,8 +82,8 @@ impl Service {
 #[tonic::async_trait]
 impl volmedic_proto::relay::relay_server::Relay for Service {
     async fn heal(&self, request: Request<HealRequest>) -> Result<Response<HealResponse>, Status> {
-        let caller = self.door.admit(request.metadata()).await?;
-        let peer = request.extensions().get::<Peer>().map(|peer| peer.0.to_string());
+        let caller = self.door.admit(request.metadata(), request.extensions().get::<Peer>()).await?;
+        let peer = request.extensions().get::<Peer>().map(|peer| peer.address.to_string());
         let request = request.into_inner();
         check(&request, &self.mender.node)?;
         let session = self.session()?;
@@ -112,7 +112,7 @@ impl Identity for Service {
         &self,
         request: Request<GetIdentityRequest>,
     ) -> Result<Response<GetIdentityResponse>, Status> {
-        self.door.admit(request.metadata()).await?;
+        self.door.admit(request.metadata(), request.extensions().get::<Peer>()).await?;
         let session = self.session()?;
         Ok(Response::new(GetIdentityResponse {
             name: session.driver().to_owned(),
@@ -125,7 +125,7 @@ impl Identity for Service {
         &self,
         request: Request<GetCapabilitiesRequest>,
     ) -> Result<Response<GetCapabilitiesResponse>, Status> {
-        self.door.admit(request.metadata()).await?;
+        self.door.admit(request.metadata(), request.extensions().get::<Peer>()).await?;
         let session = self.session()?;
         let addons = &session.features().addons;
         let capabilities = addons.iter().filter_map(|(field, number)| capability(field, number)).collect();
@@ -133,7 +133,7 @@ impl Identity for Service {
     }
 
     async fn probe(&self, request: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
-        self.door.admit(request.metadata()).await?;
+        self.door.admit(request.metadata(), request.extensions().get::<Peer>()).await?;
         Ok(Response::new(ProbeResponse { ready: Some(self.mender.driver.session().is_ok()) }))
     }
 }

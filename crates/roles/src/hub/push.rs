@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use volmedic_hub::push::{MAX_BODY, OPENAPI, Report, ReportCounts};
 use volmedic_hub::{ClaimKey, Keeper, World};
+use volmedic_listen::Peer;
 
 use auth::{Gatekeeper, User};
 use refusal::{Refusal, problem};
@@ -85,6 +86,9 @@ impl Service {
     async fn handle(&self, request: Request) -> Result<Response, Refusal> {
         let (parts, body) = request.into_parts();
         let user = self.gate.authenticate(bearer(&parts.headers)).await?;
+        if let Some(peer) = parts.extensions.get::<Peer>() {
+            peer.trust();
+        }
         self.gate.pace(&user)?;
         let kind =
             parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();

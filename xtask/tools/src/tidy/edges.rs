@@ -24,6 +24,7 @@ const ROOMS: &[Room] = &[
     Room { name: "volmedic-proto", may_use: &[], tests_may_use: &[TESTKIT] },
     Room { name: "volmedic-host", may_use: &[], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-lease", may_use: &[], tests_may_use: &[TESTKIT] },
+    Room { name: "volmedic-listen", may_use: &[], tests_may_use: &[] },
     // Crates that use one of them.
     Room { name: "volmedic-conformance", may_use: &["volmedic-proto"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-csi", may_use: &["volmedic-proto"], tests_may_use: NEIGHBOURS },
@@ -34,21 +35,21 @@ const ROOMS: &[Room] = &[
     Room { name: "volmedic-inventory", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-probe", may_use: &["volmedic-health", "volmedic-monitor", "volmedic-csi", "volmedic-proto", "volmedic-host"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-report", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
-    Room { name: "volmedic-heal", may_use: &["volmedic-health", "volmedic-api", "volmedic-csi", "volmedic-proto"], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-heal", may_use: &["volmedic-health", "volmedic-api", "volmedic-csi", "volmedic-listen", "volmedic-proto"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-hub", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-driver", may_use: &["volmedic-health", "volmedic-proto", "volmedic-host"], tests_may_use: &[TESTKIT, "volmedic-csi"] },
     Room { name: "volmedic-view", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
     // Where they meet.
     Room {
         name: "volmedic-runtime",
-        may_use: &["volmedic-health", "volmedic-api", "volmedic-csi", "volmedic-inventory", "volmedic-lease", "volmedic-monitor", "volmedic-view"],
+        may_use: &["volmedic-health", "volmedic-api", "volmedic-csi", "volmedic-inventory", "volmedic-lease", "volmedic-listen", "volmedic-monitor", "volmedic-view"],
         tests_may_use: NEIGHBOURS,
     },
     Room {
         name: "volmedic-roles",
         may_use: &[
             "volmedic-runtime", "volmedic-health", "volmedic-csi", "volmedic-api", "volmedic-inventory", "volmedic-probe", "volmedic-report",
-            "volmedic-monitor", "volmedic-heal", "volmedic-hub", "volmedic-driver", "volmedic-view", "volmedic-host", "volmedic-lease",
+            "volmedic-monitor", "volmedic-heal", "volmedic-hub", "volmedic-driver", "volmedic-view", "volmedic-host", "volmedic-lease", "volmedic-listen",
         ],
         tests_may_use: NEIGHBOURS,
     },

@@ -4,7 +4,9 @@ use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 
 use super::Endpoint;
-use volmedic_runtime::listen::{Listener, Tls};
+use volmedic_listen::{Limits, Listener, Tls};
+
+const LIMITS: Limits = Limits::new("push", 256, 64);
 
 pub(super) async fn open(endpoint: &Endpoint) -> anyhow::Result<Listener> {
     let address = endpoint.address;
@@ -21,7 +23,7 @@ pub(super) async fn open(endpoint: &Endpoint) -> anyhow::Result<Listener> {
     let listener = TcpListener::bind(address).await.with_context(|| {
         format!("cannot take reports on {address}; choose another --push-endpoint or free the port")
     })?;
-    let listener = Listener::new(listener, tls);
+    let listener = Listener::new(listener, tls, LIMITS);
     tracing::info!("taking reports on {}://{}/v1/reports", listener.scheme(), listener.address()?);
     Ok(listener)
 }
