@@ -38,7 +38,7 @@ pub(crate) struct Args {
     /// Another program that takes external-health-monitor's flags, to measure beside it; may be repeated
     #[arg(long, value_name = "NAME=FILE", value_parser = peer::given)]
     peer: Vec<Peer>,
-    /// Measure peers with at most so many volumes
+    /// Maximum number of volumes to measure peers with
     #[arg(long, value_name = "N", default_value_t = PEER_VOLUMES)]
     peer_volumes: usize,
     /// Measure no peers

@@ -21,8 +21,8 @@ const COLUMNS: [&str; 10] = [
     "CPU ms/pass",
     "pass ms",
     "× bare client",
-    "failures told s",
-    "recoveries told s",
+    "failures reported s",
+    "recoveries reported s",
 ];
 
 /// A table that reads well as it is and in Markdown.
@@ -126,7 +126,7 @@ fn against_peers(outcome: &Outcome) -> String {
         let _ = writeln!(
             text,
             "- {name} with {} volumes, as a multiple of volmedic: memory {:.1}, CPU per pass {:.1}, pass {:.1}, \
-             failures told {:.1}",
+             failures reported {:.1}",
             theirs.volumes,
             of(a.resident, b.resident),
             ratio(a.cpu_per_pass, b.cpu_per_pass),
@@ -152,7 +152,7 @@ fn budgets(outcome: &Outcome) -> String {
             (
                 measured.told <= BUDGET_TOLD,
                 format!(
-                    "{} failures told in {:.1} s, at most 10",
+                    "{} failures reported in {:.1} s, at most 10",
                     measured.failures,
                     measured.told.as_secs_f64()
                 ),
@@ -181,10 +181,10 @@ pub(crate) fn page(outcome: &Outcome) -> String {
          Made by `{}` on a machine with {}, with a real API server and a simulated CSI driver on the same machine. Do \
          not edit; run it again.\n\n\
          Every program runs as a process of its own with a list every 3 s, and is measured after the first lists. \
-         *Resident* is at rest; *peak* is the most it ever had, with 1,000 failures told and taken back. *Pass* is the \
+         *Resident* is at rest; *peak* is the most it ever had, with 1,000 failures reported and cleared. *Pass* is the \
          time from the driver's first page asked for to its last page given, in the middle of ten; beside it stands how \
          many times as long that is as a bare client takes, which drains the same list from a process of its own and does \
-         nothing with it (and its time in ms). *Told* is the time from the list that shows the change of 1,000 volumes, \
+         nothing with it (and its time in ms). *Reported* is the time from the list that shows the change of 1,000 volumes, \
          or of all where there are fewer, to the last claim's event. Requests are from the API server's audit log.\n\n{}",
         outcome.made_by,
         outcome.machine,

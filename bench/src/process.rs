@@ -64,7 +64,7 @@ impl Program {
 
     pub(crate) fn memory(&self) -> Result<Memory> {
         let text = self.proc("status")?;
-        let read = |name| field(&text, name).with_context(|| format!("the kernel does not tell {name}"));
+        let read = |name| field(&text, name).with_context(|| format!("the kernel does not report {name}"));
         Ok(Memory { resident: read("VmRSS")?, own: read("RssAnon")?, peak: read("VmHWM")? })
     }
 
@@ -80,7 +80,7 @@ impl Program {
 
     fn time(&self, skip: usize) -> Result<Duration> {
         let ticks =
-            ticks(&self.proc("stat")?, skip).context("the kernel does not tell the processor time")?;
+            ticks(&self.proc("stat")?, skip).context("the kernel does not report the processor time")?;
         let each = rustix::param::clock_ticks_per_second().max(1);
         Ok(Duration::from_secs(ticks) / u32::try_from(each).unwrap_or(100))
     }
@@ -114,11 +114,11 @@ impl Program {
     pub(crate) fn end(mut self) -> Result<()> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)
-            .context("it cannot be told to end")?;
+            .context("it cannot be sent SIGTERM")?;
         let deadline = Instant::now() + GRACE;
         while self.child.try_wait().context("cannot wait for its end")?.is_none() {
             if Instant::now() >= deadline {
-                bail!("it did not end within {} s of being told to", GRACE.as_secs());
+                bail!("it did not end within {} s of SIGTERM", GRACE.as_secs());
             }
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -190,7 +190,7 @@ impl Agent {
     /// Waits until the log has such a line about each of these.
     async fn all_of(&mut self, wanted: impl Fn(&str) -> bool, handles: &[String]) -> Result<()> {
         let mut left: HashSet<&str> = handles.iter().map(String::as_str).collect();
-        let (what, mut read) = (format!("the log tells of all {} volumes", left.len()), 0);
+        let (what, mut read) = (format!("the log reports all {} volumes", left.len()), 0);
         self.until(&what, |agent| {
             let log = agent.log()?;
             // Only whole lines, and each once.
@@ -205,7 +205,7 @@ impl Agent {
     }
 
     async fn looked(&mut self, enough: u64) -> Result<()> {
-        self.until("it looks at volumes", |agent| Ok(agent.looks()? >= enough)).await
+        self.until("it checks volumes", |agent| Ok(agent.looks()? >= enough)).await
     }
 
     /// Asks again and again, and meanwhile counts helpers.

@@ -68,10 +68,10 @@ fn of_hang(hang: &Hang) -> String {
     format!(
         "With {HUNG} of {volumes} volumes hung:\n\n\
          - the hung ones were known as such {:.1} s after they hung\n\
-         - a change of all {} others at once was seen on the last of them {:.1} s later\n\
+         - a change of all {} others at the same time was seen on the last of them {:.1} s later\n\
          - at most {} helpers at any one time, with {} MiB to themselves\n\
-         - the agent itself had {} MiB, and {} MiB at most while all others had changed at once\n\
-         - all was seen to be well {:.1} s after it was, and the last helper was gone {:.1} s after that\n",
+         - the agent itself had {} MiB, and {} MiB at most while all others had changed at the same time\n\
+         - all were reported healthy {:.1} s after they were, and the last helper was gone {:.1} s after that\n",
         hung_seen.as_secs_f64(),
         volumes - HUNG,
         others_seen.as_secs_f64(),
@@ -109,7 +109,7 @@ fn budgets(outcome: &Outcome) -> String {
         // A look that begins in time also has to end, and be written down.
         promise(
             hang.others_seen <= INTERVAL + INTERVAL / 10,
-            format!("the other {others} looked at in {seen:.1} s, at most the interval and a tenth of it"),
+            format!("the other {others} checked in {seen:.1} s, at most the interval and a tenth of it"),
         );
         let most = hang.helpers.most;
         promise(
@@ -127,13 +127,13 @@ pub(super) fn page(outcome: &Outcome) -> String {
     format!(
         "# What the agent takes\n\n\
          Made by `{}` on a machine with {}, with a real API server on the same machine. Do not edit; run it again.\n\n\
-         The agent runs as a process of its own and looks at every volume every {} s, which by default it does every \
+         The agent runs as a process of its own and checks every volume every {} s, which by default it does every \
          minute, with a deadline of {} s and at most {HELPERS} helpers beside {STUCK} stuck ones. Volumes are bind mounts, \
          staged and published as the kubelet does it, ten to a pod: {HUNG} of file systems in userspace, each with a \
-         process of its own, all others of tmpfs and of ext4 on a loop device. A *pass* is one look at every volume. *Own* \
+         process of its own, all others of tmpfs and of ext4 on a loop device. A *pass* is one check of every volume. *Own* \
          memory is what is not pages of the program's file, which all of its processes share. Helpers are the processes in \
          which volumes are touched; *their own* memory is what all of them together have written to, at most. To hang, the \
-         processes behind the {HUNG} file systems are stopped; to change all others at once, these become full. \
+         processes behind the {HUNG} file systems are stopped; to change all others at the same time, these become full. \
          Requests are from the API server's audit log.\n\n{}",
         outcome.made_by,
         outcome.machine,

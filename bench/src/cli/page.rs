@@ -38,7 +38,7 @@ pub(super) fn page(outcome: &Outcome) -> String {
     format!(
         "# The command line, measured\n\n\
          Made by `cargo xtask bench cli` on a machine with {}: a real API server on the same machine, filled with bound \
-         claims and volumes, a tenth of the claims (at most 1,000) ill with a VolumeHealth each. Every command is run three \
+         claims and volumes, a tenth of the claims (at most 1,000) unhealthy with a VolumeHealth each. Every command is run three \
          times in turn with the same account; the median counts. `volmedic status` reads claims, volumes, pods, nodes, \
          VolumeHealths, NodeVolumeHealths, Leases and drivers to say what it says; `kubectl get pvc -A` reads claims only, \
          as a table that the server prints. Memory of its own is what a process holds without the pages of its program \

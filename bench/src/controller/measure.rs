@@ -165,7 +165,7 @@ async fn turn(
     let told = news.told(reason, victims.len(), NEWS_LIMIT).await?;
     program.must_run()?;
     let shown = ground.sim.behaviour().walks.iter().map(|walk| walk.began).find(|began| *began >= changed);
-    Ok(told - shown.context("told of a change that no list has shown")?)
+    Ok(told - shown.context("a change was reported that no list has shown")?)
 }
 
 /// Waits until the program has written all it had to: it is still storing what its events have told already, and

@@ -89,7 +89,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     "list-health-names-volumes" ask(health::list_ids):
         "Every entry of ControllerListVolumeHealth names a volume.";
     "list-health-omits-the-healthy" ask(health::list_healthy):
-        "ControllerListVolumeHealth leaves healthy volumes out, or tells them with an empty list.";
+        "ControllerListVolumeHealth leaves healthy volumes out, or reports them with an empty list.";
 
     "get-volume-echoes-the-id" ask(condition::get_echoes):
         "ControllerGetVolume answers with the volume that was asked for.";
@@ -100,13 +100,13 @@ pub(crate) const RULES: &[Rule] = rules! {
     "get-volume-needs-an-id" ask(condition::get_no_id):
         "ControllerGetVolume without volume_id answers INVALID_ARGUMENT.";
     "get-volume-condition" ask(condition::get_condition):
-        "With VOLUME_CONDITION, ControllerGetVolume tells the condition, and that of a healthy volume is normal.";
+        "With VOLUME_CONDITION, ControllerGetVolume reports the condition, and that of a healthy volume is normal.";
     "list-volumes-condition" ask(condition::list_condition):
         "With VOLUME_CONDITION, every entry of ListVolumes has a condition, and that of a healthy volume is normal.";
     "list-volumes-holds-what-exists" ask(condition::list_holds):
         "ListVolumes has every volume that exists, and none that was deleted.";
     "published-node-ids" ask(condition::published_nodes):
-        "ControllerGetVolume, and ListVolumes with LIST_VOLUMES_PUBLISHED_NODES, tell the nodes that a volume is published to, and only while it is.";
+        "ControllerGetVolume, and ListVolumes with LIST_VOLUMES_PUBLISHED_NODES, report the nodes that a volume is published to, and only while it is.";
 
     "list-volumes-max-entries" ask(paging::max_entries, Volumes):
         "ListVolumes answers with no more than max_entries entries.";
@@ -144,9 +144,9 @@ pub(crate) const RULES: &[Rule] = rules! {
     "node-health-needs-an-id" ask(node::no_id):
         "NodeGetVolumeHealth without volume_id answers INVALID_ARGUMENT.";
     "stats-usage" ask(node::usage):
-        "NodeGetVolumeStats tells usage in BYTES or INODES, each unit once, never negative, never more than the whole.";
+        "NodeGetVolumeStats reports usage in BYTES or INODES, each unit once, never negative, never more than the whole.";
     "stats-condition" ask(node::condition):
-        "With VOLUME_CONDITION, NodeGetVolumeStats tells the condition, and that of a healthy volume is normal.";
+        "With VOLUME_CONDITION, NodeGetVolumeStats reports the condition, and that of a healthy volume is normal.";
     "stats-staging-path-is-optional" ask(node::staging_optional):
         "NodeGetVolumeStats answers with and without staging_target_path.";
     "stats-needs-an-id" ask(node::stats_no_id):
@@ -163,7 +163,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     "adverse-is-told" ask(adverse::told):
         "While a volume is hurt, every call about its health that the driver offers says so.";
     "recovery-is-told" ask(adverse::recovered):
-        "When the injury is over, no call about its health tells it any more.";
+        "When the injury is over, no call about its health reports it any more.";
 
     "health-status-is-known" every(|seen| &seen.statuses, "health entries"):
         "The status of a health entry is DEGRADED, INACCESSIBLE or DATA_LOSS.";

@@ -22,9 +22,9 @@ const CLEANING: Duration = Duration::from_mins(2);
 pub enum Error {
     #[error("the driver cannot be reached at {}: {why}; check the address, and that the driver runs", socket.display())]
     Connect { socket: PathBuf, why: String },
-    #[error("{call} failed with {why}; without it nothing can be said of the driver")]
+    #[error("{call} failed with {why}; without it the driver cannot be judged")]
     Introduction { call: &'static str, why: String },
-    #[error("{rule:?} is no rule; leave --only out to see them all")]
+    #[error("{rule:?} is not a rule; leave --only out to see all rules")]
     NoRule { rule: String },
 }
 

@@ -37,8 +37,8 @@ impl Tally {
         match &self.first {
             Some(first) if self.wrong > 1 => broken(format!("{first}; and {} more", self.wrong - 1)),
             Some(first) => broken(first.clone()),
-            None if self.looked == 0 => not_applicable(format!("there were no {what} to look at")),
-            None => Ok(format!("{} {what} looked at", self.looked)),
+            None if self.looked == 0 => not_applicable(format!("there were no {what} to check")),
+            None => Ok(format!("{} {what} checked", self.looked)),
         }
     }
 }
@@ -109,9 +109,9 @@ impl Seen {
 
     fn message(&mut self, call: &str, message: &str) {
         let long = message.len() > MESSAGE_LIMIT;
-        self.messages.note(
-            long.then(|| format!("{call}: a message of {} bytes, {MESSAGE_LIMIT} are taken", message.len())),
-        );
+        self.messages.note(long.then(|| {
+            format!("{call}: a message of {} bytes, at most {MESSAGE_LIMIT} are allowed", message.len())
+        }));
     }
 
     /// Storage health: one entry alone; what is said of several, the rule itself judges.

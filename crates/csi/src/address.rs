@@ -124,7 +124,7 @@ pub enum AddressError {
     Missing { path: String },
     #[error("{path} is {found}, not a socket; give the path of the socket that the driver listens on")]
     NotASocket { path: String, found: &'static str },
-    #[error("the socket at {path} cannot be looked at: {error}; check the permissions of its directory")]
+    #[error("the socket at {path} cannot be examined: {error}; check the permissions of its directory")]
     Unreadable { path: String, error: std::io::Error },
 }
 

@@ -53,7 +53,7 @@ pub fn controller(features: &Features) -> ControllerChoice {
              with it: a recovery is believed after two complete lists",
         )
     } else if get_health {
-        (P::GetHealth, None, "the driver tells the health of one volume at a time")
+        (P::GetHealth, None, "the driver reports the health of one volume at a time")
     } else if list && get {
         (
             P::ListVolumes,
@@ -70,7 +70,7 @@ pub fn controller(features: &Features) -> ControllerChoice {
         (
             P::GetVolume,
             None,
-            "the driver tells the condition of one volume at a time (old dialect): normal or abnormal and a message",
+            "the driver reports the condition of one volume at a time (old dialect): normal or abnormal and a message",
         )
     } else {
         (P::None, None, nothing_from_the_controller(features))
@@ -88,10 +88,10 @@ fn nothing_from_the_controller(features: &Features) -> &'static str {
         "the driver has no controller service (CONTROLLER_SERVICE), so it is not asked about its volumes; node \
          failures, node-side checks and host checks still work"
     } else if features.controller_condition() {
-        "the driver has VOLUME_CONDITION but neither LIST_VOLUMES nor GET_VOLUME to tell it with, so it is not asked \
+        "the driver has VOLUME_CONDITION but neither LIST_VOLUMES nor GET_VOLUME to report it with, so it is not asked \
          about its volumes; node failures, node-side checks and host checks still work"
     } else {
-        "the driver's controller tells nothing about health: it has neither LIST_VOLUME_HEALTH nor \
+        "the driver's controller reports nothing about health: it has neither LIST_VOLUME_HEALTH nor \
          GET_VOLUME_HEALTH nor VOLUME_CONDITION; node failures, node-side checks and host checks still work"
     }
 }
@@ -133,33 +133,33 @@ pub fn node(features: &Features) -> NodeChoice {
     let usage = features.node_stats() || features.node_condition();
     let sentence = match (volume, storage, usage) {
         (NodeProbe::VolumeHealth, true, _) => {
-            "the node plugin tells the health of its volumes and of the storage behind them"
+            "the node plugin reports the health of its volumes and of the storage behind them"
         }
         (NodeProbe::VolumeHealth, false, _) => {
-            "the node plugin tells the health of its volumes, but not of the storage behind them (GET_STORAGE_HEALTH)"
+            "the node plugin reports the health of its volumes, but not of the storage behind them (GET_STORAGE_HEALTH)"
         }
         (NodeProbe::StatsCondition, true, _) => {
-            "the node plugin tells a condition with the usage of its volumes (old dialect) and the health of the \
+            "the node plugin reports a condition with the usage of its volumes (old dialect) and the health of the \
              storage behind them"
         }
         (NodeProbe::StatsCondition, false, _) => {
-            "the node plugin tells a condition with the usage of its volumes (old dialect): normal or abnormal and a \
+            "the node plugin reports a condition with the usage of its volumes (old dialect): normal or abnormal and a \
              message, no reason"
         }
         (NodeProbe::None, true, true) => {
-            "the node plugin tells the health of its storage and the usage of its volumes, but not the health of a \
+            "the node plugin reports the health of its storage and the usage of its volumes, but not the health of a \
              volume (GET_VOLUME_HEALTH or VOLUME_CONDITION); host checks still work"
         }
         (NodeProbe::None, true, false) => {
-            "the node plugin tells the health of its storage, but nothing about a volume (GET_VOLUME_HEALTH or \
+            "the node plugin reports the health of its storage, but nothing about a volume (GET_VOLUME_HEALTH or \
              VOLUME_CONDITION); host checks still work"
         }
         (NodeProbe::None, false, true) => {
-            "the node plugin tells only the usage of its volumes, not their health (GET_VOLUME_HEALTH or \
+            "the node plugin reports only the usage of its volumes, not their health (GET_VOLUME_HEALTH or \
              VOLUME_CONDITION); full volumes are noticed and host checks still work"
         }
         (NodeProbe::None, false, false) => {
-            "the node plugin tells nothing about its volumes: it has neither GET_VOLUME_HEALTH nor VOLUME_CONDITION \
+            "the node plugin reports nothing about its volumes: it has neither GET_VOLUME_HEALTH nor VOLUME_CONDITION \
              nor GET_VOLUME_STATS; host checks still work"
         }
     };
@@ -194,13 +194,13 @@ mod tests {
             "ListHealth else Some(GetHealth) confirms true: the driver lists the health",
         );
         check_controller(&[17], "ListHealth else None confirms false: the driver lists the health");
-        check_controller(&[16], "GetHealth else None confirms true: the driver tells the health of one");
+        check_controller(&[16], "GetHealth else None confirms true: the driver reports the health of one");
         check_controller(&[3, 11], "ListVolumes else None confirms false: the driver lists its volumes");
         check_controller(&[3, 11, 12], "ListVolumes else Some(GetVolume) confirms true: the driver lists");
-        check_controller(&[11, 12], "GetVolume else None confirms true: the driver tells the condition");
+        check_controller(&[11, 12], "GetVolume else None confirms true: the driver reports the condition");
         check_controller(&[11], "None else None confirms false: the driver has VOLUME_CONDITION but neither");
-        check_controller(&[3, 12], "None else None confirms false: the driver's controller tells nothing");
-        check_controller(&[], "None else None confirms false: the driver's controller tells nothing");
+        check_controller(&[3, 12], "None else None confirms false: the driver's controller reports nothing");
+        check_controller(&[], "None else None confirms false: the driver's controller reports nothing");
         // Both dialects at once: the new one, all the way down to its fallback.
         check_controller(&[3, 11, 12, 16, 17], "ListHealth else Some(GetHealth) confirms true");
         check_controller(&[3, 11, 12, 16], "GetHealth else None confirms true");
@@ -232,16 +232,16 @@ mod tests {
     fn the_node_table() {
         check_node(
             &[1, 2, 7, 8],
-            "VolumeHealth+storage+usage+stages: the node plugin tells the health of its volumes and",
+            "VolumeHealth+storage+usage+stages: the node plugin reports the health of its volumes and",
         );
-        check_node(&[7], "VolumeHealth: the node plugin tells the health of its volumes, but not");
-        check_node(&[4], "StatsCondition+usage: the node plugin tells a condition");
+        check_node(&[7], "VolumeHealth: the node plugin reports the health of its volumes, but not");
+        check_node(&[4], "StatsCondition+usage: the node plugin reports a condition");
         check_node(&[4, 7], "VolumeHealth+usage: ");
         check_node(&[4, 8], "StatsCondition+storage+usage: ");
-        check_node(&[8], "None+storage: the node plugin tells the health of its storage, but nothing");
-        check_node(&[2, 8], "None+storage+usage: the node plugin tells the health of its storage and");
-        check_node(&[2], "None+usage: the node plugin tells only the usage");
-        check_node(&[], "None: the node plugin tells nothing");
-        check_node(&[99], "None: the node plugin tells nothing");
+        check_node(&[8], "None+storage: the node plugin reports the health of its storage, but nothing");
+        check_node(&[2, 8], "None+storage+usage: the node plugin reports the health of its storage and");
+        check_node(&[2], "None+usage: the node plugin reports only the usage");
+        check_node(&[], "None: the node plugin reports nothing");
+        check_node(&[99], "None: the node plugin reports nothing");
     }
 }

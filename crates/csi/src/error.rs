@@ -227,7 +227,7 @@ impl Duty {
             Self::RefreshSecrets => "correct or renew the secrets, then ask again",
             Self::GrantPermission => "give the driver the permission it lacks, then ask again",
             Self::AskForLess => "ask for fewer entries, or less often",
-            Self::ReadTheDriversLog => "look into the driver's log",
+            Self::ReadTheDriversLog => "read the driver's log",
             Self::WaitForReconnect => "it is connected again as soon as the driver is back",
             Self::CheckTheSocket => "check that the driver runs and that its socket is mounted here",
             Self::ReportToTheDriversAuthor => "this is a fault of the driver, report it to its author",

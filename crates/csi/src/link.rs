@@ -74,7 +74,7 @@ impl Link {
         let stream = match connected {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(unreachable(&refused(&error))),
-            Err(_) => return Err(unreachable("nobody accepted the connection in time")),
+            Err(_) => return Err(unreachable("the driver did not accept the connection in time")),
         };
 
         let (ended, closed) = watch::channel(false);

@@ -119,7 +119,7 @@ impl Assessor {
     /// As the checks want it, after an older look had to be waited for.
     fn reread(&self, volume: &VolumeRecord) -> Result<(VolumeFacts, Table), String> {
         let again = self.facts_and_table(volume).map_err(|error| error.to_string())?;
-        again.ok_or_else(|| format!("{} vanished while it was looked at; ask again", volume.id))
+        again.ok_or_else(|| format!("{} vanished while it was checked; ask again", volume.id))
     }
 
     /// `None` when nothing of the volume is left on disk.

@@ -34,7 +34,7 @@ impl FromStr for Dialect {
             "legacy" => Ok(Self::Legacy),
             "health" => Ok(Self::Health),
             "both" => Ok(Self::Both),
-            other => Err(format!("{other:?} is no dialect; choose legacy, health or both")),
+            other => Err(format!("{other:?} is not a dialect; choose legacy, health or both")),
         }
     }
 }
@@ -55,7 +55,7 @@ impl FromStr for Services {
             match name.trim() {
                 "controller" => services.controller = true,
                 "node" => services.node = true,
-                other => return Err(format!("{other:?} is no service; choose from controller,node")),
+                other => return Err(format!("{other:?} is not a service; choose from controller,node")),
             }
         }
         Ok(services)

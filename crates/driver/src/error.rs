@@ -58,7 +58,7 @@ pub enum Error {
     Io { what: String, source: io::Error },
     #[error("the record {} cannot be read: {source}; restore it from a backup or move its directory away", path.display())]
     Record { path: PathBuf, source: serde_json::Error },
-    #[error("the driver made a mistake: {0}; its log has more")]
+    #[error("internal error (bug) of the driver: {0}; its log has more")]
     Bug(String),
 }
 

@@ -152,7 +152,7 @@ pub(crate) fn content(image: &Path) -> Result<Content> {
             Ok(Content::Other)
         }
     };
-    look().map_err(Error::io(format_args!("look at what is on the image {}", image.display())))
+    look().map_err(Error::io(format_args!("read what is on the image {}", image.display())))
 }
 
 /// Holes are zero; allocated ranges are read, up to a limit.

@@ -94,7 +94,7 @@ impl LoopDevice {
         {
             return Ok(Err(error));
         }
-        let metadata = image.metadata().map_err(Error::io("look at the image"))?;
+        let metadata = image.metadata().map_err(Error::io("examine the image"))?;
         // The setting outlives an attachment; whoever had the number before may have left it on.
         self.set_readonly(readonly)?;
         Ok(Ok(self.attached_to(identity(&metadata))))
@@ -135,7 +135,8 @@ impl LoopDevice {
             sleep(CLAIM_PAUSE);
             outcome = self.claim();
         }
-        outcome.map_err(Error::io(format_args!("claim {}; end whatever uses it", self.path().display())))
+        outcome
+            .map_err(Error::io(format_args!("claim {}; end the process that uses it", self.path().display())))
     }
 
     /// Succeeds when nothing is mounted from the device and no tool is at work on it.
@@ -180,7 +181,7 @@ impl Attached {
             tracing::warn!(device = self.number, %error, "a loop device could not be flushed before detaching");
         }
         if let Err(error) = sys::block_set_readonly(&device, false) {
-            tracing::warn!(device = self.number, %error, "a loop device stays read-only for whoever uses it next");
+            tracing::warn!(device = self.number, %error, "a loop device stays read-only for its next user");
         }
         match sys::loop_clear(device) {
             Err(error) if error.raw_os_error() != Some(libc::ENXIO) => Err(Error::io(what)(error)),

@@ -148,7 +148,7 @@ impl Place {
             }),
             Err(Errno::NOENT) => Ok(There::Nothing),
             Err(Errno::NAMETOOLONG) => Err(Error::invalid(self.field, "its last part is too long")),
-            Err(error) => Err(Error::io(format_args!("look at {}", self.full.display()))(error)),
+            Err(error) => Err(Error::io(format_args!("examine {}", self.full.display()))(error)),
         }
     }
 
@@ -190,7 +190,7 @@ impl Place {
         }
         let opened = self.open_in(&parent, OFlags::PATH, "a regular file")?;
         let stat = rustix::fs::fstat(&opened.0)
-            .map_err(Error::io(format_args!("look at {}", self.full.display())))?;
+            .map_err(Error::io(format_args!("examine {}", self.full.display())))?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
             Ok(opened)
         } else {
@@ -228,7 +228,7 @@ impl Place {
                 unlinkat(parent, &self.name, AtFlags::empty())
             }
             There::Other => {
-                return Err(Error::invalid(self.field, "there is neither a directory nor a plain file"));
+                return Err(Error::invalid(self.field, "there is neither a directory nor a regular file"));
             }
         };
         match removed {

@@ -53,15 +53,13 @@ pub struct FsError {
 #[derive(Debug, thiserror::Error)]
 pub enum MarkError {
     /// Says nothing about the volume, and asking again is of no use.
-    #[error("the file system on {path} cannot tell its errors: {}; it is looked at instead", io::Error::from_raw_os_error(*errno))]
+    #[error("the file system on {path} cannot report its errors: {}; it is checked at intervals instead", io::Error::from_raw_os_error(*errno))]
     CannotTell { path: PathBuf, errno: i32 },
     /// The mount table that was used is old. Says nothing about the volume.
-    #[error("something else is at {path} by now; the next look at the mount table will tell")]
+    #[error("something else is at {path} by now; the next reading of the mount table will show it")]
     Moved { path: PathBuf },
     /// Says nothing about the volume.
-    #[error(
-        "{limit} file systems are marked and no more are allowed; the others are looked at from time to time"
-    )]
+    #[error("{limit} file systems are marked and no more are allowed; the others are checked at intervals")]
     TooMany { limit: usize },
     #[error(transparent)]
     Helper(#[from] HelperError),
@@ -100,9 +98,9 @@ impl FsErrors {
         match group {
             Ok(group) => Ok(Self { group, marks: Mutex::default(), overflows: AtomicU64::new(0) }),
             Err(error) => Err(Off {
-                what: "file systems are not asked to tell their errors at once",
+                what: "file systems are not asked to report their errors immediately",
                 why: format!("making a fanotify group failed: {error}"),
-                remedy: "grant CAP_SYS_ADMIN and run Linux 5.16 or newer to be told; until then they are looked at",
+                remedy: "grant CAP_SYS_ADMIN and run Linux 5.16 or newer for that; until then they are checked at intervals",
             }),
         }
     }

@@ -25,7 +25,7 @@ impl Connections {
     pub fn open_at(folder: impl Into<PathBuf>) -> Result<Self, Off> {
         let folder = folder.into();
         let off = |why: String| Off {
-            what: "FUSE connections are not looked at",
+            what: "FUSE connections are not checked",
             why,
             remedy: "mount fusectl there on the host to see requests that no FUSE server answers",
         };

@@ -51,16 +51,16 @@ pub enum HelperError {
     #[error("{step} on {path} did not come back within {}", seconds(*after))]
     Hung { step: String, path: PathBuf, after: Duration },
     /// An earlier helper still cannot be killed, so none was started. This is a finding about the volume.
-    #[error("an earlier look at {path} has not come back for {} and cannot be killed", seconds(*since))]
+    #[error("an earlier check of {path} has not ended for {} and cannot be killed", seconds(*since))]
     StillHung { path: PathBuf, since: Duration },
     /// Another look at the same volume is under way. Says nothing about the volume.
-    #[error("another look at {key} is under way; its result is the one to wait for")]
+    #[error("another check of {key} is under way; its result is the one to wait for")]
     Busy { key: String },
     /// Says nothing about the volume.
-    #[error("all {limit} helpers were taken for {}; allow more of them or look less often", seconds(*waited))]
+    #[error("all {limit} helpers were taken for {}; allow more of them or check less often", seconds(*waited))]
     Full { limit: usize, waited: Duration },
     /// Says nothing about the volume.
-    #[error("{limit} helpers are stuck and no more are allowed; mend the volumes that hold them")]
+    #[error("{limit} helpers are stuck and no more are allowed; repair the volumes that hold them")]
     TooManyStuck { limit: usize },
     /// Our own failure, or the machine's.
     #[error("the helper {program} did not start: {source}; check process and memory limits")]

@@ -77,7 +77,7 @@ impl KernelLog {
             Err(error) => Err(Off {
                 what: "the kernel log is not read",
                 why: format!("opening {} failed: {error}", path.display()),
-                remedy: "grant CAP_SYSLOG and give us the host's /dev/kmsg to have the kernel's words as evidence",
+                remedy: "grant CAP_SYSLOG and give us the host's /dev/kmsg to have the kernel's messages as evidence",
             }),
         }
     }

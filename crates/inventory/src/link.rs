@@ -124,14 +124,14 @@ impl Link {
         } else if trouble.heals_itself() {
             tracing::info!("{why}");
         } else {
-            tracing::warn!("{why}; trying on, with what was known before");
+            tracing::warn!("{why}; retrying, with what was known before");
         }
         lost.why = why;
     }
 
     /// Nothing was heard since then. That may mean nothing, so the log has no word of it until it turns out to be trouble.
     pub(crate) fn doubted(&self, heard: Instant) {
-        let why = format!("no word about {} came for longer than usual", self.resource);
+        let why = format!("no changes of {} came for longer than usual", self.resource);
         let since = Timestamp::now() - heard.elapsed();
         self.stale.lock().get_or_insert(Lost { since, at: heard, why, told: None });
     }

@@ -141,7 +141,7 @@ impl Crew {
         let pid = self.pid(part).and_then(|pid| i32::try_from(pid).ok());
         ensure!(
             pid.is_none_or(|pid| wait_until_stopped(pid, STOPS_WITHIN)),
-            "{part} runs on {} s after it was told to stop",
+            "{part} runs on {} s after it was sent a signal to stop",
             STOPS_WITHIN.as_secs()
         );
         Ok(())

@@ -80,7 +80,7 @@ pub fn program(version: Version) -> Result<PathBuf> {
 fn build(version: Version, entry: &Path) -> Result<PathBuf> {
     let start = Instant::now();
     if entry.exists() {
-        cache::say(&format!("{} is incomplete; building it anew", entry.display()));
+        cache::say(&format!("{} is incomplete; building it again", entry.display()));
     }
     let go = go::Go::find()?;
     cache::require_space(entry.parent().unwrap_or(entry), SPACE)?;

@@ -124,16 +124,16 @@ async fn judge(bench: &mut Bench, adverse: bool) -> Judged {
         if !silent.is_empty() {
             let (injury, silent) = (line(injury), silent.join(", "));
             return broken(if adverse {
-                format!("{injury} was not told by {silent}")
+                format!("{injury} was not reported by {silent}")
             } else {
-                format!("{injury} was over and still told by {silent}")
+                format!("{injury} was over and still reported by {silent}")
             });
         }
     }
     if calls == 0 {
         return not_applicable("no call about health is offered");
     }
-    let what = if adverse { "told" } else { "told as over" };
+    let what = if adverse { "reported" } else { "reported as over" };
     Ok(format!("{} {what} by {calls} calls each", injuries.join(", ")))
 }
 

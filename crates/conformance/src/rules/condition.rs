@@ -108,17 +108,17 @@ pub(super) async fn published_nodes(bench: &mut Bench) -> Judged {
     bench.attach(&id, &node).await.map_err(Not::Kept)?;
     for (call, published) in nodes(bench, &id).await? {
         if !published.contains(&node) {
-            return broken(format!("published to {}, {call} told {published:?}", line(&node)));
+            return broken(format!("published to {}, {call} reported {published:?}", line(&node)));
         }
     }
     let answer = bench.detach(&id, &node).await;
     answered("ControllerUnpublishVolume", answer)?;
     for (call, published) in nodes(bench, &id).await? {
         if published.contains(&node) {
-            return broken(format!("unpublished from {}, {call} still told it", line(&node)));
+            return broken(format!("unpublished from {}, {call} still reported it", line(&node)));
         }
     }
-    Ok(format!("{GET} told {} while published, and not after", line(&node)))
+    Ok(format!("{GET} reported {} while published, and not after", line(&node)))
 }
 
 /// The nodes that a volume is published to, by each call that tells.

@@ -35,7 +35,7 @@ pub(super) async fn healthy(bench: &mut Bench) -> Judged {
         Some(health) if health.health_statuses.is_empty() => {
             Ok(format!("{GET} of a new volume: nothing adverse"))
         }
-        Some(health) => broken(format!("{GET} of a new volume told {}", told(&health))),
+        Some(health) => broken(format!("{GET} of a new volume reported {}", told(&health))),
         None => broken(format!("{GET} answered without volume_health")),
     }
 }
@@ -103,7 +103,7 @@ pub(super) async fn list_healthy(bench: &mut Bench) -> Judged {
     for health in bench.every_health().await?.iter().filter(|health| ids.contains(&health.volume_id)) {
         named += 1;
         if !health.health_statuses.is_empty() {
-            return broken(format!("{LIST} told of a new volume: {}", told(health)));
+            return broken(format!("{LIST} reported on a new volume: {}", told(health)));
         }
     }
     Ok(format!("{LIST} named {named} of {} healthy volumes, none as adverse", ids.len()))

@@ -33,7 +33,7 @@ pub(super) async fn usage(bench: &mut Bench) -> Judged {
     bench.offers.need_node(Node::GetVolumeStats)?;
     let usage = stats(bench).await?.usage;
     if usage.is_empty() {
-        return broken(format!("{STATS} of a published volume told no usage"));
+        return broken(format!("{STATS} of a published volume reported no usage"));
     }
     let mut units = HashSet::new();
     let mut shown = Vec::new();
@@ -41,17 +41,17 @@ pub(super) async fn usage(bench: &mut Bench) -> Judged {
         let wire::VolumeUsage { available, total, used, unit } = *one;
         let name = match Unit::try_from(unit) {
             Ok(unit @ (Unit::Bytes | Unit::Inodes)) => unit.as_str_name(),
-            _ => return broken(format!("{STATS} told unit {unit}, which is neither BYTES nor INODES")),
+            _ => return broken(format!("{STATS} reported unit {unit}, which is neither BYTES nor INODES")),
         };
         let words = format!("{name} available={available} total={total} used={used}");
         if available < 0 || total < 0 || used < 0 {
-            return broken(format!("{STATS} told a negative value: {words}"));
+            return broken(format!("{STATS} reported a negative value: {words}"));
         }
         if total > 0 && (used > total || available > total) {
-            return broken(format!("{STATS} told more than the whole: {words}"));
+            return broken(format!("{STATS} reported more than the whole: {words}"));
         }
         if !units.insert(unit) {
-            return broken(format!("{STATS} told {name} twice"));
+            return broken(format!("{STATS} reported {name} twice"));
         }
         shown.push(format!("{name} {used} of {total}"));
     }
@@ -108,7 +108,7 @@ async fn well(bench: &mut Bench, id: &str, target: &str, staging: &str, when: &s
         Ok(Some(health)) if health.health_statuses.is_empty() => {
             Ok(format!("{HEALTH} {when}: nothing adverse"))
         }
-        Ok(Some(health)) => broken(format!("{HEALTH} {when} told {}", told(&health))),
+        Ok(Some(health)) => broken(format!("{HEALTH} {when} reported {}", told(&health))),
         Ok(None) => broken(format!("{HEALTH} {when} answered without volume_health")),
         Err(status) => broken(format!("{HEALTH} {when} answered {}", said(&status))),
     }

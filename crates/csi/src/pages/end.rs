@@ -104,7 +104,7 @@ impl fmt::Display for PassEnd {
             write!(f, ", asked {} to send a page in smaller pieces", many(*retries, "time"))?;
         }
         if *restarts > 0 {
-            f.write_str(", begun anew because the driver refused its own token")?;
+            f.write_str(", started again because the driver refused its own token")?;
         }
         if !oddities.is_empty() {
             write!(f, "; odd: {oddities}")?;

@@ -468,7 +468,7 @@ async fn a_refused_token_restarts_the_pass_once() {
     assert!(end.complete());
     // Seen again because of the restart, which is no fault of the list.
     assert_eq!((end.counts.volumes, end.counts.restarts, count(&end, Oddity::DuplicateId)), (3, 1, 0));
-    says(&end, &["begun anew because the driver refused its own token"]);
+    says(&end, &["started again because the driver refused its own token"]);
 
     let list = |call: Call| {
         let asked: csi::ListVolumesRequest = call.read();
@@ -506,7 +506,7 @@ async fn the_bounds_of_a_pass() {
 #[tokio::test]
 async fn other_errors_break_the_pass_at_once() {
     for (code, part) in [
-        (Code::Internal, "something broke inside the driver: boom; look into the driver's log"),
+        (Code::Internal, "something broke inside the driver: boom; read the driver's log"),
         (
             Code::Unimplemented,
             "the driver does not implement it: boom; do not ask again until the driver has changed",

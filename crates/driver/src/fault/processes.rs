@@ -23,8 +23,7 @@ pub(super) fn hurt_mounter(fault: Fault, victim: &Victim) -> Result<()> {
     match fault {
         Fault::MounterKilled => signal_mounter(victim, Signal::KILL),
         Fault::MounterFrozen => signal_mounter(victim, Signal::STOP),
-        _ => fs::write(victim.directory.mounter_fault(), "eio\n")
-            .map_err(victim.io("tell the mounter to fail")),
+        _ => fs::write(victim.directory.mounter_fault(), "eio\n").map_err(victim.io("make the mounter fail")),
     }
 }
 
@@ -36,7 +35,7 @@ pub(super) fn heal_mounter(fault: Fault, victim: &Victim) -> Result<()> {
         Fault::MounterFrozen => signal_mounter(victim, Signal::CONT),
         _ => match fs::remove_file(victim.directory.mounter_fault()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other.map_err(victim.io("tell the mounter to work")),
+            other => other.map_err(victim.io("make the mounter work again")),
         },
     }
 }
@@ -48,7 +47,7 @@ fn signal_mounter(victim: &Victim, signal: Signal) -> Result<()> {
     kill_process(pid, signal).map_err(victim.io("signal the mounter"))?;
     // One that is dying still looks alive for a moment, although its mounts are dead already.
     if signal != Signal::CONT && !wait_until_stopped(pid.as_raw_nonzero().get(), FREEZES_WITHIN) {
-        return Err(Error::precondition(&victim.id, "its mounter was told to stop and did not"));
+        return Err(Error::precondition(&victim.id, "its mounter was sent a signal to stop and did not"));
     }
     Ok(())
 }
@@ -84,7 +83,8 @@ fn signal_driver(state: &StateDir, signal: Signal) -> Result<()> {
         kill_process(pid, signal)
             .map_err(Error::io(format_args!("signal the driver with pid {}", pid.as_raw_nonzero())))?;
         if signal == Signal::STOP && !wait_until_stopped(pid.as_raw_nonzero().get(), FREEZES_WITHIN) {
-            let why = format!("the driver with pid {} was told to stop and did not", pid.as_raw_nonzero());
+            let why =
+                format!("the driver with pid {} was sent a signal to stop and did not", pid.as_raw_nonzero());
             return Err(Error::invalid("state_dir", why));
         }
     }

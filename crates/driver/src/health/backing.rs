@@ -40,7 +40,7 @@ fn image(file: &Path, bytes: u64, held: bool) -> Option<Condition> {
         Ok(seen) if !seen.is_file() => Some(Condition::new(
             Status::Inaccessible,
             WellKnown::ConfigError.into(),
-            &format!("{} should be the volume's image but is no regular file", file.display()),
+            &format!("{} should be the volume's image but is not a regular file", file.display()),
         )),
         // What was beyond the end is lost; a longer image is only odd.
         Ok(seen) if seen.len() < bytes => Some(Condition::new(
@@ -101,7 +101,9 @@ fn loop_device(
         Ok(Some(seen)) if seen.detaches_when_unused => Some(Condition::new(
             Status::Degraded,
             WellKnown::DiskRemoved.into(),
-            &format!("the loop device {name} was told to detach and will when the last user lets go"),
+            &format!(
+                "the loop device {name} is marked for detaching and detaches when its last user closes it"
+            ),
         )),
         // Sysfs not answering is our trouble, not the volume's.
         Ok(Some(_)) | Err(_) => None,

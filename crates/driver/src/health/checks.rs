@@ -103,7 +103,7 @@ impl Checks {
                 };
                 let shared = self.flights.share(&facts.id, as_of, patience, look);
                 shared.unwrap_or_else(|| Report {
-                    blind: Some(format!("another look at {} did not end in time; ask again", facts.id)),
+                    blind: Some(format!("another check of {} did not end in time; ask again", facts.id)),
                     ..Report::default()
                 })
             }

@@ -8,7 +8,7 @@ use volmedic_health::{Condition, Reason, Status};
 
 /// The text is none of the words of the vocabulary.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{word:?} is no {what}; it is one of {known}")]
+#[error("{word:?} is not a valid {what}; it is one of {known}")]
 pub struct UnknownWord {
     what: &'static str,
     word: String,
@@ -148,7 +148,7 @@ impl DriveState {
                 tell(
                     Status::Degraded,
                     "HealthUnknown",
-                    "drive health is UNKNOWN: only I/O errors would tell of a failure",
+                    "drive health is UNKNOWN: only I/O errors would show a failure",
                 );
             }
         }
@@ -249,7 +249,7 @@ mod tests {
         let error = "FINE".parse::<Health>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "\"FINE\" is no drive health; it is one of GOOD, SUSPECT, BAD, UNKNOWN"
+            "\"FINE\" is not a valid drive health; it is one of GOOD, SUSPECT, BAD, UNKNOWN"
         );
         assert!("good".parse::<Health>().is_err() && "".parse::<Usage>().is_err());
     }

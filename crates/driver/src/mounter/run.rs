@@ -80,7 +80,7 @@ pub fn run(mounter: &Mounter) -> Result<()> {
     let ready = io::stdout().write_all(b"1").and_then(|()| io::stdout().flush());
     if let Err(error) = ready {
         // The driver died in between; the next one will find us by our record.
-        tracing::warn!(%error, "nobody waits for this mounter any more");
+        tracing::warn!(%error, "the driver no longer waits for this mounter");
     }
     release_standard_streams();
     tracing::info!(volume = mounter.volume, mountpoint = %mounter.mountpoint.display(), "serving");

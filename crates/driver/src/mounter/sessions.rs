@@ -92,7 +92,7 @@ impl Sessions {
             if !stays {
                 tracing::warn!(
                     volume,
-                    "nobody healed the volume in time; from now on it fails instead of waiting"
+                    "the volume was not healed in time; from now on requests to it fail instead of waiting"
                 );
             }
             stays
@@ -122,7 +122,7 @@ fn copy(record: &MounterRecord) -> io::Result<Held> {
     let found = device.metadata()?;
     let number = std::os::unix::fs::MetadataExt::rdev(&found);
     if !found.file_type().is_char_device() || (rustix::fs::major(number), rustix::fs::minor(number)) != FUSE {
-        return Err(io::Error::other("what its mounter recorded is no FUSE session"));
+        return Err(io::Error::other("what its mounter recorded is not a FUSE session"));
     }
     Ok(Held { device: device.into(), mounter, dead_since: None })
 }

@@ -56,7 +56,7 @@ pub(super) fn ask_again(device: &OwnedFd) {
     notice.extend(0_u64.to_ne_bytes());
     let written = device.try_clone().map(File::from).and_then(|mut device| device.write_all(&notice));
     if let Err(error) = written {
-        tracing::warn!(%error, "the kernel does not repeat requests; whoever waits for one waits until unmounting");
+        tracing::warn!(%error, "the kernel does not repeat requests; a process that waits for one waits until unmounting");
     }
 }
 

@@ -51,7 +51,7 @@ impl Node {
         let staged = check(patient, &record)?.clone();
         let before = look(assessor, &volume)?;
         if before.is_empty() {
-            let message = "the volume was checked and is well; nothing was done".to_owned();
+            let message = "the volume was checked and is healthy; nothing was done".to_owned();
             return Ok(Healed { abnormal: false, message });
         }
         let mut notes = Notes::default();
@@ -130,7 +130,7 @@ impl Notes {
 
     fn told(&self, after: &[Condition]) -> Healed {
         let mut message = if self.done.is_empty() {
-            "nothing that could be mended safely was found".to_owned()
+            "nothing that could be healed safely was found".to_owned()
         } else {
             self.done.join("; ")
         };
@@ -164,7 +164,7 @@ mod tests {
         let mut notes = Notes::default();
         assert_eq!(
             notes.told(&[]).message,
-            "nothing that could be mended safely was found; the volume is healthy now"
+            "nothing that could be healed safely was found; the volume is healthy now"
         );
         notes.done("the mounter was started again");
         let told = notes.told(&[]);

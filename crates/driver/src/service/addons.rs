@@ -109,7 +109,7 @@ impl AddonsService {
             let patient = Patient { id: volume_id, path, staging, capability, remount_writable };
             let healed = node.heal(&patient, &driver.assessor)?;
             let (abnormal, message) = (healed.abnormal, healed.message);
-            tracing::info!(volume = patient.id, abnormal, message, "a volume was looked at to be healed");
+            tracing::info!(volume = patient.id, abnormal, message, "a volume was checked to be healed");
             Ok(NodeHealerResponse { abnormal, message })
         };
         self.driver.workers.run("healing the volume", work).await
@@ -126,7 +126,7 @@ fn check_token(addons: &Addons, secrets: &HashMap<String, String>) -> Result<()>
     let wanted = read().map_err(Error::io(format_args!("read the token file {}", path.display())))?;
     let wanted = wanted.trim_ascii();
     if wanted.is_empty() {
-        return Err(Error::Refused { why: "no token is set on the node, so nobody can be let in" });
+        return Err(Error::Refused { why: "no token is set on the node, so every caller is refused" });
     }
     let Some(given) = secrets.get(TOKEN) else {
         return Err(Error::Refused { why: "the secret `token` is missing; add it to the node-stage secret" });

@@ -31,7 +31,7 @@ impl Driver {
 
     pub(super) async fn reports(&self, records: &[Arc<VolumeRecord>]) -> Result<Vec<Option<Report>>> {
         let (assessor, records) = (Arc::clone(&self.assessor), records.to_vec());
-        self.workers.run("looking at the volumes", move || assessor.look(&records)).await
+        self.workers.run("checking the volumes", move || assessor.look(&records)).await
     }
 
     /// The condition of the older dialect. `None` where it could not be seen, or is not asked for.
@@ -119,7 +119,7 @@ impl Driver {
     pub(super) async fn storage_health(&self) -> Result<wire::NodeGetStorageHealthResponse> {
         use wire::StorageHealthErrorType::{StorageDegraded, StorageUnreachable};
         let root = self.store.state.root().to_owned();
-        let space = self.workers.run("looking at the storage", move || Ok(statvfs(&root))).await?;
+        let space = self.workers.run("checking the storage", move || Ok(statvfs(&root))).await?;
         let problem = match space {
             Err(error) => Some((StorageUnreachable, "StateDirectoryUnreachable", error.to_string())),
             Ok(space) if space.f_bavail < space.f_blocks / SCARCE => {

@@ -40,7 +40,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Directories that make no sense are told one by one up to this many.
 const TROUBLES_TOLD: usize = 100;
 
-const LOSS: &str = "while PersistentVolumes cannot be read, a volume that is read-only by intent cannot be told from one \
+const LOSS: &str = "while PersistentVolumes cannot be read, a volume that is read-only by intent cannot be distinguished from one \
                     that is so by fault, so that is not checked; reports may lack the claim's name; and claims on volumes \
                     without a CSI driver are not watched";
 

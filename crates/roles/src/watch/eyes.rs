@@ -196,8 +196,8 @@ mod tests {
         check(&[16], &[], true, &[]);
         check(&[3, 11], &[], false, &["older dialect", "cannot be asked about one volume"]);
         check(&[3, 11, 12], &[], false, &["older dialect"]);
-        check(&[3], &[], false, &["tells nothing about health"]);
-        check(&[3, 16, 17], &[1], false, &["the node plugin tells nothing"]);
-        check(&[], &[], false, &["tells nothing about health", "there is nothing to check"]);
+        check(&[3], &[], false, &["reports nothing about health"]);
+        check(&[3, 16, 17], &[1], false, &["the node plugin reports nothing"]);
+        check(&[], &[], false, &["reports nothing about health", "there is nothing to check"]);
     }
 }

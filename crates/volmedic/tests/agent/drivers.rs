@@ -12,7 +12,7 @@ async fn the_newer_dialect_has_the_drivers_own_reason() {
     let data = stage.volume("data", "ext4").await;
     stage.pod("web", &[&data]).await;
     let agent = stage.watching(&[]).await;
-    agent.wait_log("tells the health of its volumes and of the storage").await;
+    agent.wait_log("reports the health of its volumes and of the storage").await;
     // Nothing of this can be seen from the host.
     stage.harm(Fault::DriveSuspect, &data);
     let event = stage.event("web", ABNORMAL, &["the driver on node"]).await;

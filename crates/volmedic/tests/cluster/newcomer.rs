@@ -169,7 +169,7 @@ fn a_dead_mounter_is_healed(stage: &Stage) {
     let volume = handle(stage, claim);
     // A driver that is new to the healer has its volumes checked, which heals what is unhealthy without a report.
     stage.wait("the healer has had all volumes checked", || {
-        let checked = stage.says("driver", &format!("looked at to be healed volume=\"{volume}\""));
+        let checked = stage.says("driver", &format!("checked to be healed volume=\"{volume}\""));
         if checked > 0 { Ok(()) } else { Err("the driver was not asked yet".to_owned()) }
     });
     let began = Instant::now();

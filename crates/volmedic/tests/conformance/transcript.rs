@@ -11,7 +11,7 @@ fn redact(told: &str, ground: &Ground) -> String {
     let told = told.replace(&ground.path().display().to_string(), "GROUND");
     let mut clean = String::new();
     for line in told.lines() {
-        let figures = line.starts_with("stats-usage") || line.ends_with("looked at");
+        let figures = line.starts_with("stats-usage") || line.ends_with(" checked");
         let words = line.split(' ').map(|word| redact_word(word, figures)).collect::<Vec<_>>();
         clean.push_str(words.join(" ").trim_end());
         clean.push('\n');

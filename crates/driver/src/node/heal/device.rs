@@ -37,7 +37,7 @@ impl Node {
                 notes.done(format!("the image was attached to {new}, since {old} is in use by others"));
                 if staged.access == Access::Block {
                     notes.failed(format_args!(
-                        "whoever opened {old} before must open the device anew: restart the pods that use it"
+                        "processes that opened {old} before must open the device again: restart the pods that use it"
                     ));
                     self.take_off_old_node(record, before, notes);
                 }

@@ -170,6 +170,6 @@ fn foreign() {
         let answer = heal(&driver, &volume);
         assert!(answer.abnormal && answer.message.contains("unmount it"), "{}", answer.message);
         driver.faults().clear(Fault::WrongMount, Some(&volume.id)).unwrap();
-        assert_eq!(mend(&driver, &volume), "the volume was checked and is well; nothing was done");
+        assert_eq!(mend(&driver, &volume), "the volume was checked and is healthy; nothing was done");
     }
 }

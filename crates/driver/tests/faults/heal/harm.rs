@@ -25,5 +25,5 @@ pub(crate) fn a_heal_does_no_harm_to(kind: Kind) {
         let what = format!("after {fault}, a heal, and the end of {fault}");
         settle(&driver, &volume, &what, |row| *row == Row::healthy());
     }
-    assert_eq!(mend(&driver, &volume), "the volume was checked and is well; nothing was done");
+    assert_eq!(mend(&driver, &volume), "the volume was checked and is healthy; nothing was done");
 }

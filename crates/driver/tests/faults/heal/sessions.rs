@@ -82,7 +82,7 @@ fn dead() {
     fs::rename(volume.target.join("a/b"), volume.target.join("c")).unwrap();
     assert_eq!(fs::read_to_string(volume.staging.join("c/old")).unwrap(), "old");
     user.end();
-    assert_eq!(mend(&driver, &volume), "the volume was checked and is well; nothing was done");
+    assert_eq!(mend(&driver, &volume), "the volume was checked and is healthy; nothing was done");
 }
 
 fn frozen() {

@@ -189,7 +189,7 @@ fn read(base: BorrowedFd<'_>, parts: &[&str]) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = open_below(base, parts, flags)?;
     if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let mut text = Vec::new();
     let limit = u64::try_from(vol_data::LONGEST_NOTE).unwrap_or(u64::MAX);

@@ -188,10 +188,10 @@ fn planted_files_are_not_followed() {
     fs::remove_file(&note).unwrap();
     // Opening a pipe that nobody writes to would wait for ever.
     rustix::fs::mknodat(rustix::fs::CWD, &note, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-    assert!(fake.read("u1")[0].contains("it is no regular file"), "{:?}", fake.read("u1"));
+    assert!(fake.read("u1")[0].contains("it is not a regular file"), "{:?}", fake.read("u1"));
     fs::remove_file(&note).unwrap();
     fs::create_dir(&note).unwrap();
-    assert!(fake.read("u1")[0].contains("it is no regular file"), "{:?}", fake.read("u1"));
+    assert!(fake.read("u1")[0].contains("it is not a regular file"), "{:?}", fake.read("u1"));
     fs::remove_dir(&note).unwrap();
     fs::write(&note, vec![b' '; 1_000_000]).unwrap();
     assert!(fake.read("u1")[0].contains("it is longer than"), "{:?}", fake.read("u1"));

@@ -62,7 +62,7 @@ impl Line<'_> {
     }
 }
 
-/// As in `6 nodes, 1 not well, 2 without a living agent`.
+/// As in `6 nodes, 1 unhealthy, 2 without a living agent`.
 fn summary(all: &[Line<'_>]) -> String {
     let not_well = all.iter().filter(|line| line.state.is_some_and(|state| !state.well)).count();
     let agent =
@@ -72,7 +72,7 @@ fn summary(all: &[Line<'_>]) -> String {
         1 => "1 node".to_owned(),
         many => format!("{} nodes", thousands(many)),
     };
-    let trouble = [(not_well, "not well"), (unseen, "without a living agent")];
+    let trouble = [(not_well, "unhealthy"), (unseen, "without a living agent")];
     let trouble = trouble.into_iter().filter(|(count, _)| *count > 0);
     let parts = trouble.map(|(count, what)| format!("{} {what}", thousands(count)));
     std::iter::once(all).chain(parts).collect::<Vec<_>>().join(", ")
