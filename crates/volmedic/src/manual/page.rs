@@ -156,7 +156,7 @@ fn every_command_and_flag_is_on_the_page() {
     for name in all {
         assert!(page.contains(&name), "{name}");
     }
-    assert!(page.contains("| `--timeout DURATION` | `15s` | The deadline of one call"), "{page}");
+    assert!(page.contains("| `--timeout DURATION` | `15s` | Deadline of one call"), "{page}");
     assert!(!page.contains("volmedic mounter"), "it is internal");
     let columns = |line: &str| line.replace("\\|", "").matches('|').count();
     for line in page.lines().filter(|line| line.starts_with('|')) {

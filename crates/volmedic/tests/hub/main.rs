@@ -15,6 +15,8 @@ mod rbac;
 mod stage;
 mod tokens;
 
+#[path = "../../../heal/tests/api/kind.rs"]
+mod kind;
 #[allow(dead_code, reason = "the controller's tests use the rest")]
 #[path = "../controller/process.rs"]
 mod process;

@@ -66,7 +66,7 @@ fn a_command_line_that_makes_no_sense() {
 fn a_page_for_strangers_needs_a_token() {
     let stage = Stage::new(&[LIST_VOLUMES], &[]);
     let output = stage.command(&["--page", "0.0.0.0:0"]).output().unwrap();
-    check(&output, 1, &["whoever reads it must have a token", "--page-token-file"]);
+    check(&output, 1, &["readers must have a token", "--page-token-file"]);
     let file = stage.file("token");
     fs::write(&file, "short\n").unwrap();
     let output = stage.command(&["--page", "0.0.0.0:0", "--page-token-file"]).arg(&file).output().unwrap();
