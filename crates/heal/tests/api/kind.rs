@@ -13,7 +13,7 @@ const NAME: &str = "csiaddonsnodes.csiaddons.openshift.io";
 pub(crate) fn definition() -> Value {
     let text = |extra: Value| {
         let mut schema = json!({"type": "string"});
-        schema.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        schema.as_object_mut().expect("an object").extend(extra.as_object().expect("an object").clone());
         schema
     };
     let immutable =
@@ -55,7 +55,7 @@ pub(crate) fn definition() -> Value {
 pub(crate) async fn define(client: &Client) {
     let definitions = Api::<CustomResourceDefinition>::all(client.clone());
     let params = PatchParams::apply("test").force();
-    definitions.patch(NAME, &params, &Patch::Apply(definition())).await.unwrap();
+    definitions.patch(NAME, &params, &Patch::Apply(definition())).await.expect("the definition is applied");
     let resource = ApiResource {
         group: "csiaddons.openshift.io".into(),
         version: "v1alpha1".into(),
