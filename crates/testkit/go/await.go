@@ -83,7 +83,7 @@ func ask(client *http.Client, url string) string {
 // gist is the one line of an answer that matters: the checks that failed, if it lists checks.
 func gist(body string) string {
 	var failed []string
-	for line := range strings.Lines(body) {
+	for _, line := range strings.Split(body, "\n") {
 		if check, found := strings.CutPrefix(line, "[-]"); found {
 			failed = append(failed, strings.TrimSpace(check))
 		}

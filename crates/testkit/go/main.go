@@ -68,7 +68,16 @@ func run(part string) int {
 	case "kubectl":
 		command = kubectl.NewDefaultKubectlCommand()
 	case "kubelet":
-		command = kubelet.NewKubeletCommand(context.Background())
+		command = kubeletCommand(kubelet.NewKubeletCommand)
 	}
 	return cli.Run(command)
+}
+
+// kubeletCommand calls the kubelet's constructor, which takes a context in some releases of Kubernetes and nothing in
+// others. Every release has one of the two signatures.
+func kubeletCommand(constructor any) *cobra.Command {
+	if plain, ok := constructor.(func() *cobra.Command); ok {
+		return plain()
+	}
+	return constructor.(func(context.Context) *cobra.Command)(context.Background())
 }

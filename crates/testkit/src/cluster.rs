@@ -49,7 +49,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Another release than the default one.
+    /// Another release than the one under test.
     pub fn version(mut self, version: Version) -> Self {
         self.plane = self.plane.version(version);
         self

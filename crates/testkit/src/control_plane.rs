@@ -40,7 +40,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            version: Version::DEFAULT,
+            version: Version::under_test(),
             gates: BTreeMap::from([("CSIVolumeHealth".to_owned(), true)]),
             apiserver_arguments: Vec::new(),
             network: Network::UNUSED,
@@ -49,7 +49,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Another release than the default one.
+    /// Another release than the one under test.
     pub fn version(mut self, version: Version) -> Self {
         self.version = version;
         self

@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_hours(2);
 
 /// Set by `cargo xtask test --quick`.
 const NO_CLUSTER: &str = "VOLMEDIC_NO_CLUSTER";
+/// Set by `cargo xtask test --kubernetes`.
+const KUBERNETES: &str = "VOLMEDIC_KUBERNETES";
 
 /// A release of Kubernetes, such as `v1.37.1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +33,31 @@ pub struct Version {
 impl Version {
     /// The release that the committed Go module is pinned to.
     pub const DEFAULT: Self = Self { minor: 37, patch: 1 };
+
+    /// The release of each supported minor version that `v1.N` stands for, the oldest first.
+    pub const SUPPORTED: [Self; 8] = [
+        Self { minor: 30, patch: 0 },
+        Self { minor: 31, patch: 0 },
+        Self { minor: 32, patch: 0 },
+        Self { minor: 33, patch: 0 },
+        Self { minor: 34, patch: 0 },
+        Self { minor: 35, patch: 0 },
+        Self { minor: 36, patch: 0 },
+        Self::DEFAULT,
+    ];
+
+    /// The release that this run tests with: [`Version::DEFAULT`], unless `cargo xtask test --kubernetes` chose another.
+    ///
+    /// # Panics
+    ///
+    /// When the variable `VOLMEDIC_KUBERNETES` names no release.
+    pub fn under_test() -> Self {
+        let Ok(text) = std::env::var(KUBERNETES) else { return Self::DEFAULT };
+        match text.parse() {
+            Ok(version) => version,
+            Err(error) => panic!("the variable {KUBERNETES} cannot be used: {error}"),
+        }
+    }
 }
 
 impl fmt::Display for Version {
@@ -44,16 +71,29 @@ impl FromStr for Version {
 
     fn from_str(text: &str) -> Result<Self> {
         let parse = || {
-            let (minor, patch) = text.strip_prefix("v1.")?.split_once('.')?;
+            let numbers = text.strip_prefix("v1.")?;
             let number = |digits: &str| {
                 let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
                 let canonical = digits == "0" || !digits.starts_with('0');
                 digits.parse().ok().filter(|_| plain && canonical)
             };
-            Some(Self { minor: number(minor)?, patch: number(patch)? })
+            match numbers.split_once('.') {
+                Some((minor, patch)) => Some(Self { minor: number(minor)?, patch: number(patch)? }),
+                None => {
+                    let minor = number(numbers)?;
+                    Self::SUPPORTED.into_iter().find(|release| release.minor == minor)
+                }
+            }
         };
-        parse()
-            .with_context(|| format!("`{text}` is not a Kubernetes release; write it as {}", Self::DEFAULT))
+        parse().with_context(|| {
+            let [oldest, .., newest] = Self::SUPPORTED;
+            format!(
+                "`{text}` is not a Kubernetes release; write it as {}, or as a minor version from v1.{} to v1.{}",
+                Self::DEFAULT,
+                oldest.minor,
+                newest.minor
+            )
+        })
     }
 }
 
@@ -126,11 +166,24 @@ mod tests {
     fn a_version_is_read_as_it_is_written() {
         assert_eq!("v1.37.1".parse::<Version>().unwrap(), Version::DEFAULT);
         assert_eq!("v1.40.12".parse::<Version>().unwrap().to_string(), "v1.40.12");
-        for bad in
-            ["", "1.37.1", "v1.37", "v2.1.0", "v1.37.1-rc.0", "v1.+7.1", "v1.37.01", "v1.x.1", "latest"]
-        {
+        assert_eq!("v1.37".parse::<Version>().unwrap(), Version::DEFAULT);
+        assert_eq!("v1.30".parse::<Version>().unwrap().to_string(), "v1.30.0");
+        for bad in [
+            "",
+            "1.37.1",
+            "v1.29",
+            "v1.",
+            "v2.1.0",
+            "v1.37.1-rc.0",
+            "v1.+7.1",
+            "v1.37.01",
+            "v1.x.1",
+            "latest",
+        ] {
             let error = bad.parse::<Version>().unwrap_err().to_string();
-            assert_eq!(error, format!("`{bad}` is not a Kubernetes release; write it as v1.37.1"));
+            let start =
+                format!("`{bad}` is not a Kubernetes release; write it as v1.37.1, or as a minor version ");
+            assert!(error.starts_with(&start) && error.ends_with("from v1.30 to v1.37"), "{error}");
         }
     }
 
