@@ -165,6 +165,27 @@ impl Sysfs {
         number.map_or(Ok(None), |number| self.device(number))
     }
 
+    /// The kernel's name of the device whose node has this path, for example `dm-0` of `/dev/mapper/data`. The node need
+    /// not be there: a container sees the host's sysfs, but not its `/dev`.
+    pub fn name_of_node(&self, node: &Path) -> io::Result<Option<String>> {
+        let Some(below) = node.strip_prefix("/dev").ok().and_then(Path::to_str) else { return Ok(None) };
+        let all = self.path("class/block");
+        if let Some(mapped) = below.strip_prefix("mapper/") {
+            for name in names(&all)?.into_iter().filter(|name| is_numbered(name, "dm-")) {
+                if read_line(&all.join(&name).join("dm/name"))?.as_deref() == Some(mapped) {
+                    return Ok(Some(name));
+                }
+            }
+        }
+        let name = below.replace('/', "!");
+        if !below.contains('/') || all.join(&name).exists() {
+            return Ok(Some(name).filter(|name| !name.is_empty()));
+        }
+        // A link, which leads somewhere only where the host's /dev can be seen.
+        let real = fs::canonicalize(node).ok();
+        Ok(real.and_then(|real| Some(real.strip_prefix("/dev").ok()?.to_str()?.replace('/', "!"))))
+    }
+
     /// The device and everything that it stands on, itself first: a partition's disk is in its facts, but LVM over
     /// dm-crypt over multipath is three devices and their disks. Empty when there is no such device (any more).
     pub fn stack(&self, number: DeviceNumber) -> io::Result<Vec<Device>> {

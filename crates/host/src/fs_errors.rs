@@ -154,7 +154,7 @@ impl FsErrors {
             let mark = Mark { mount: mount.id(), target: path.into(), set: Instant::now(), outcome };
             self.marks.lock().insert(mount.device(), mark)
         };
-        match helpers.send(key, &question, deadline) {
+        match helpers.send(key, &question, deadline.into()) {
             Ok(fsid) => {
                 settle(Ok(fsid));
                 Ok(())

@@ -37,13 +37,15 @@ pub struct BtrfsErrors {
     pub flush: u64,
     pub corruption: u64,
     pub generation: u64,
-    /// How many of the file system's devices are missing.
-    pub missing_devices: u64,
+    /// The numbers of the file system's devices that are missing. btrfs shows no name of a device that is not there.
+    pub missing: Vec<u64>,
+    /// The kernel's names of its devices that are there.
+    pub members: Vec<String>,
 }
 
 impl BtrfsErrors {
     pub fn total(&self) -> u64 {
-        let Self { write, read, flush, corruption, generation, missing_devices: _ } = self;
+        let Self { write, read, flush, corruption, generation, missing: _, members: _ } = self;
         [write, read, flush, corruption, generation]
             .into_iter()
             .fold(0, |sum, count| sum.saturating_add(*count))
@@ -74,13 +76,17 @@ impl Sysfs {
         let all = self.path("fs/btrfs");
         for uuid in names(&all)? {
             let folder = all.join(uuid);
-            if !folder.join("devices").join(device).exists() {
+            let members = names(&folder.join("devices"))?;
+            // Not by what the link leads to: that is gone with a device that was taken away.
+            if !members.iter().any(|member| member == device) {
                 continue;
             }
-            let mut errors = BtrfsErrors::default();
+            let mut errors = BtrfsErrors { members, ..BtrfsErrors::default() };
             for id in names(&folder.join("devinfo"))? {
-                let info = folder.join("devinfo").join(id);
-                errors.missing_devices += u64::from(read_number(&info.join("missing"))? == Some(1));
+                let info = folder.join("devinfo").join(&id);
+                if read_number(&info.join("missing"))? == Some(1) {
+                    errors.missing.extend(id.parse::<u64>());
+                }
                 let text = read_bytes(&info.join("error_stats"))?.unwrap_or_default();
                 errors.add(&String::from_utf8_lossy(&text));
             }
@@ -163,7 +169,13 @@ mod tests {
         let errors = Sysfs::at(folder.path()).btrfs_errors("loop2").unwrap().unwrap();
         assert_eq!(
             errors,
-            BtrfsErrors { read: 1, corruption: 4, missing_devices: 1, ..BtrfsErrors::default() }
+            BtrfsErrors {
+                read: 1,
+                corruption: 4,
+                missing: vec![2],
+                members: vec!["loop2".into()],
+                ..BtrfsErrors::default()
+            }
         );
         assert_eq!(errors.total(), 5);
         assert_eq!(Sysfs::at(folder.path()).btrfs_errors("loop3").unwrap(), None);

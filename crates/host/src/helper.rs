@@ -50,6 +50,13 @@ pub enum HelperError {
     /// there: then the machine is too busy to start one.
     #[error("{step} on {path} did not come back within {}", seconds(*after))]
     Hung { step: String, path: PathBuf, after: Duration },
+    /// Every call was answered, but all of them together took too long. This is a finding about the volume, which is
+    /// slow and not hung.
+    #[error(
+        "the check of {path} did not end within {} although no call took {}; the last call was {step}",
+        seconds(*after), seconds(*call)
+    )]
+    Slow { step: String, path: PathBuf, after: Duration, call: Duration },
     /// An earlier helper still cannot be killed, so none was started. This is a finding about the volume.
     #[error("an earlier check of {path} has not ended for {} and cannot be killed", seconds(*since))]
     StillHung { path: PathBuf, since: Duration },
@@ -75,7 +82,7 @@ pub enum HelperError {
 impl HelperError {
     /// Whether this is something to hold against the volume, rather than against us.
     pub fn is_about_the_volume(&self) -> bool {
-        matches!(self, Self::Failed { .. }) || self.is_hang()
+        matches!(self, Self::Failed { .. } | Self::Slow { .. }) || self.is_hang()
     }
 
     /// Whether the volume did not answer at all.
@@ -92,6 +99,22 @@ impl HelperError {
             Self::Failed { errno, .. } => Some(*errno),
             _ => None,
         }
+    }
+}
+
+/// How long a volume may take to answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadline {
+    /// For each call. A call that takes longer is hung.
+    pub call: Duration,
+    /// For all calls of one question, so that a slow volume does not occupy a helper's place without a bound.
+    pub whole: Duration,
+}
+
+/// A question is a handful of calls, and on a slow volume rarely more than one of them comes near its deadline.
+impl From<Duration> for Deadline {
+    fn from(call: Duration) -> Self {
+        Self { call, whole: call.saturating_mul(3) }
     }
 }
 
@@ -132,7 +155,9 @@ struct State {
 #[derive(Debug)]
 struct Stuck {
     key: Box<str>,
+    /// When the call that it is at began, and from when on that call counts as hung.
     since: Instant,
+    hung_from: Instant,
     /// Whether it got as far as the volume.
     reached: bool,
     child: Child,
@@ -149,33 +174,38 @@ impl Helpers {
         Self { program: program.into(), limits, state: Mutex::default(), freed: Condvar::new() }
     }
 
-    /// Asks, and waits no longer than `deadline` for a free place, `deadline` for the answer, and a moment for
-    /// the helper to die. `key` names the volume: at most one helper is at it.
-    pub fn look(&self, key: &str, question: &Question, deadline: Duration) -> Result<Answer, HelperError> {
-        self.send(key, question, deadline)
+    /// Asks, and waits no longer than the deadline of one call for a free place, the whole deadline for the answer, and
+    /// a moment for the helper to die. `key` names the volume: at most one helper is at it.
+    pub fn look(
+        &self,
+        key: &str,
+        question: &Question,
+        deadline: impl Into<Deadline>,
+    ) -> Result<Answer, HelperError> {
+        self.send(key, question, deadline.into())
     }
 
     /// How large the file under a loop device is, without opening it; `key` and `deadline` as in [`look`].
     ///
     /// [`look`]: Self::look
     pub fn file_size(&self, key: &str, file: &Path, deadline: Duration) -> Result<u64, HelperError> {
-        self.send(key, &FileSize(file), deadline)
+        self.send(key, &FileSize(file), deadline.into())
     }
 
     pub(crate) fn send<Q: Ask>(
         &self,
         key: &str,
         question: &Q,
-        deadline: Duration,
+        deadline: Deadline,
     ) -> Result<Q::Answer, HelperError> {
-        let _place = self.take_place(key, question.path(), deadline)?;
-        let started = Instant::now();
-        let Ended { result, survivor, reached } = process::ask(&self.program, question, deadline)?;
+        let _place = self.take_place(key, question.path(), deadline.call)?;
+        let Ended { result, survivor, reached, last_call } = process::ask(&self.program, question, deadline)?;
         let mut state = self.state.lock();
         state.counts.hung += u64::from(matches!(result, Err(HelperError::Hung { .. })));
         if let Some(child) = survivor {
             state.counts.abandoned += 1;
-            state.stuck.push(Stuck { key: key.into(), since: started, reached, child });
+            let hung_from = last_call + deadline.call;
+            state.stuck.push(Stuck { key: key.into(), since: last_call, hung_from, reached, child });
         }
         result
     }
@@ -192,13 +222,15 @@ impl Helpers {
         let mut state = self.state.lock();
         loop {
             state.reap();
-            if let Some(stuck) = state.stuck.iter().find(|stuck| stuck.reached && *stuck.key == *key) {
+            let is_hung =
+                |stuck: &&Stuck| stuck.reached && *stuck.key == *key && stuck.hung_from <= Instant::now();
+            if let Some(stuck) = state.stuck.iter().find(is_hung) {
                 return Err(HelperError::StillHung {
                     path: path.to_path_buf(),
                     since: stuck.since.elapsed(),
                 });
             }
-            // Who died before it reached the volume and is not yet gone is under way, too.
+            // One that was killed before it reached the volume, or before its call was hung, is still under way.
             if state.running.contains(key) || state.stuck.iter().any(|stuck| *stuck.key == *key) {
                 return Err(HelperError::Busy { key: key.to_owned() });
             }

@@ -8,7 +8,7 @@
 //! What must hold: this process touches no path inside of a volume, every wait has an end, and what may be kubelet at
 //! work is seen twice before it is told.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,9 +21,10 @@ use volmedic_host::block::Sysfs;
 use volmedic_host::fuse::Connections;
 use volmedic_host::helper::Helpers;
 use volmedic_host::kernel_log::Evidence;
-use volmedic_host::mounts::Table;
+use volmedic_host::mounts::{Mount, Table};
 
 mod ask;
+mod back_off;
 mod checks;
 mod counters;
 mod device;
@@ -53,7 +54,7 @@ use crate::Usage;
 /// How the checks are done.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// For one question to a volume. A healthy one answers within milliseconds, a busy one within a second.
+    /// For one call to a volume. A healthy one answers within milliseconds, a busy one within a second.
     pub deadline: Duration,
     /// How many entries of the volume's directory are read.
     pub entries: u32,
@@ -68,6 +69,8 @@ pub struct Settings {
     pub table_age: Duration,
     /// Whose mount table is read: our own, or that of another process, such as 1 in the host's PID namespace.
     pub mounts_of: Option<u32>,
+    /// A volume whose disk keeps failing in the same way is accessed at least this often.
+    pub back_off: Duration,
     /// Where the host's sysfs is.
     pub sysfs: PathBuf,
 }
@@ -83,6 +86,7 @@ impl Default for Settings {
             stalled: Duration::from_secs(30),
             table_age: Duration::from_millis(200),
             mounts_of: None,
+            back_off: Duration::from_mins(1),
             sysfs: "/sys".into(),
         }
     }
@@ -114,13 +118,13 @@ pub struct Host {
     sysfs: Sysfs,
     connections: Result<Connections, Off>,
     evidence: Result<Arc<Mutex<Evidence>>, Off>,
-    /// Seconds since 1970.
-    booted: u64,
     table: Mutex<Option<(Instant, Arc<Table>)>>,
     memories: Mutex<HashMap<Key, Arc<Mutex<Memory>>>>,
     /// What speaks for what is wrong, of volumes with which something is. Apart from the memories, which are locked while
     /// a volume is looked at.
     witnesses: Mutex<HashMap<Key, Vec<String>>>,
+    /// The volumes whose file system counts errors that cannot be read, and what is mounted there.
+    uncounted: Mutex<BTreeMap<Key, String>>,
 }
 
 impl Host {
@@ -136,10 +140,10 @@ impl Host {
                 why: "nobody reads it for these checks".to_owned(),
                 remedy: "hand over what a reader of it collects",
             }),
-            booted: evidence::booted(),
             table: Mutex::default(),
             memories: Mutex::default(),
             witnesses: Mutex::default(),
+            uncounted: Mutex::default(),
             settings,
         }
     }
@@ -207,6 +211,19 @@ impl Host {
         }
     }
 
+    /// `mount` is of a file system whose counters could not be found.
+    fn note_uncounted(&self, expected: &Expected, mount: Option<Mount<'_>>) {
+        let mut uncounted = self.uncounted.lock();
+        match mount {
+            Some(mount) => {
+                let [fs_type, source] =
+                    [mount.fs_type(), mount.source()].map(|name| text::name(name.display()));
+                uncounted.insert(expected.key(), format!("the {fs_type} on {source}"));
+            }
+            None => drop(uncounted.remove(&expected.key())),
+        }
+    }
+
     /// What must outlive a restart. A volume that is being looked at right now is left out.
     pub fn baselines(&self) -> Vec<(Key, Baseline)> {
         let memories: Vec<_> =
@@ -233,5 +250,6 @@ impl Host {
     pub fn keep(&self, wanted: impl Fn(&Key) -> bool) {
         self.memories.lock().retain(|key, _| wanted(key));
         self.witnesses.lock().retain(|key, _| wanted(key));
+        self.uncounted.lock().retain(|key, _| wanted(key));
     }
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 /// Sysfs gives no more than a page; what is longer is not sysfs and is cut.
 const LONGEST: u64 = 64 << 10;
 
-/// More slaves than any multipath or RAID device has; a longer list is cut.
-const MOST_NAMES: usize = 256;
+/// More block devices than a node has, and more members than any RAID; a longer list is cut.
+const MOST_NAMES: usize = 4096;
 
 /// The names in a folder, sorted; none when the folder is not there.
 pub(crate) fn names(folder: &Path) -> io::Result<Vec<String>> {

@@ -2,10 +2,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, SeekFrom};
+use rustix::fs::{FileType, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
@@ -47,9 +48,14 @@ fn say(line: &str) {
     let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
 }
 
+/// Says what comes next. From here on it has the time of one call.
+fn begin(name: &str) {
+    say(&format!("> {name}\n"));
+}
+
 /// Says what comes next, does it, and gives its error the step's name.
 fn step<T>(name: &'static str, act: impl FnOnce() -> Result<T, Errno>) -> Result<T, Failure> {
-    say(&format!("> {name}\n"));
+    begin(name);
     act().map_err(|errno| Failure { step: name, errno })
 }
 
@@ -71,8 +77,7 @@ fn directory(path: &Path, most: u32) -> Result<Directory, Failure> {
     let folder = step("open", || open_directory(path))?;
     let stat = step("stat", || rustix::fs::fstat(&folder))?;
     let space = step("statfs", || rustix::fs::fstatvfs(&folder))?;
-    let (entries, more) =
-        if most == 0 { (0, false) } else { step("readdir", || count_entries(&folder, most))? };
+    let (entries, more) = if most == 0 { (0, false) } else { count_entries(&folder, most)? };
     Ok(Directory { device: DeviceNumber::from_raw(stat.st_dev), usage: Usage::from(&space), entries, more })
 }
 
@@ -86,10 +91,18 @@ fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
     }
 }
 
-fn count_entries(folder: &OwnedFd, most: u32) -> Result<(u32, bool), Errno> {
+/// Each call for more entries is a step of its own: a directory that is slow but answers is not hung.
+fn count_entries(folder: &OwnedFd, most: u32) -> Result<(u32, bool), Failure> {
+    const STEP: &str = "readdir";
+    let mut buffer = [MaybeUninit::uninit(); 8 << 10];
+    let mut entries = RawDir::new(folder, &mut buffer);
     let mut count = 0;
-    for entry in Dir::read_from(folder)? {
-        let entry = entry?;
+    loop {
+        if entries.is_buffer_empty() {
+            begin(STEP);
+        }
+        let Some(entry) = entries.next() else { return Ok((count, false)) };
+        let entry = entry.map_err(|errno| Failure { step: STEP, errno })?;
         if matches!(entry.file_name().to_bytes(), b"." | b"..") {
             continue;
         }
@@ -98,7 +111,6 @@ fn count_entries(folder: &OwnedFd, most: u32) -> Result<(u32, bool), Errno> {
         }
         count += 1;
     }
-    Ok((count, false))
 }
 
 fn device(path: &Path, read: bool) -> Result<Device, Failure> {
@@ -116,7 +128,9 @@ fn device(path: &Path, read: bool) -> Result<Device, Failure> {
     })?;
     let bytes = step("size", || rustix::fs::seek(&opened, SeekFrom::End(0)))?;
     if read && bytes > 0 {
-        step("read", || read_ends(&opened, bytes))?;
+        for offset in [0, last_block(bytes)] {
+            step("read", || read_block(&opened, offset))?;
+        }
     }
     Ok(Device { number: DeviceNumber::from_raw(stat.st_rdev), bytes })
 }
@@ -154,15 +168,15 @@ const BLOCK: usize = 4096;
 #[repr(align(4096))]
 struct Block([u8; BLOCK]);
 
-fn read_ends(device: impl AsFd, bytes: u64) -> Result<(), Errno> {
+fn last_block(bytes: u64) -> u64 {
+    let block = BLOCK as u64;
+    bytes.saturating_sub(block) / block * block
+}
+
+fn read_block(device: impl AsFd, offset: u64) -> Result<(), Errno> {
     let mut block = Block([0; BLOCK]);
-    let block_bytes = BLOCK as u64;
-    let last = bytes.saturating_sub(block_bytes) / block_bytes * block_bytes;
-    for offset in [0, last] {
-        let count = rustix::io::pread(&device, &mut block.0[..], offset)?;
-        if count == 0 {
-            return Err(Errno::IO);
-        }
+    match rustix::io::pread(&device, &mut block.0[..], offset)? {
+        0 => Err(Errno::IO),
+        _ => Ok(()),
     }
-    Ok(())
 }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::HelperError;
 use super::question::{Ask, STARTING, last_step};
+use super::{Deadline, HelperError};
 
-/// No answer is longer; what comes after is not read.
-const LONGEST_ANSWER: usize = 4096;
+/// No answer is longer; what comes after is not read. Each call of a long directory is a line.
+const LONGEST_ANSWER: usize = 64 << 10;
 
 /// How long a killed or finished helper may take to be gone before it counts as stuck.
 const GRACE: Duration = Duration::from_millis(250);
@@ -25,14 +25,16 @@ pub(super) struct Ended<A> {
     pub(super) survivor: Option<Child>,
     /// Whether it got as far as the volume, so that it may be the volume that holds it.
     pub(super) reached: bool,
+    /// When its last call began.
+    pub(super) last_call: Instant,
 }
 
 pub(super) fn ask<Q: Ask>(
     program: &Path,
     question: &Q,
-    deadline: Duration,
+    deadline: Deadline,
 ) -> Result<Ended<Q::Answer>, HelperError> {
-    let end = Instant::now() + deadline;
+    let began = Instant::now();
     let not_started = |source| HelperError::NotStarted { program: program.to_path_buf(), source };
     let mut child = Command::new(program)
         .args(question.arguments())
@@ -44,17 +46,27 @@ pub(super) fn ask<Q: Ask>(
         .stderr(Stdio::null())
         .spawn()
         .map_err(not_started)?;
-    let heard = child.stdout.take().map(|mut pipe| listen(&mut pipe, end)).unwrap_or_default();
+    let mut heard = Heard { bytes: Vec::new(), to_the_end: false, at: began };
+    if let Some(mut pipe) = child.stdout.take() {
+        heard.listen(&mut pipe, deadline.call, began + deadline.whole);
+    }
+    let is_hung = heard.at.elapsed() >= deadline.call;
     let said = String::from_utf8_lossy(&heard.bytes).into_owned();
     let hung = |step: &str| HelperError::Hung {
         step: step.to_owned(),
         path: question.path().to_path_buf(),
-        after: deadline,
+        after: deadline.call,
+    };
+    let slow = |step: &str| HelperError::Slow {
+        step: step.to_owned(),
+        path: question.path().to_path_buf(),
+        after: deadline.whole,
+        call: deadline.call,
     };
     let (result, gone) = match question.read_answer(&said) {
         // It has nothing more to do; but even ending can hang on a volume, and takes its time on a busy machine.
         Some(answer) => {
-            let left = end.saturating_duration_since(Instant::now());
+            let left = deadline.call.saturating_sub(heard.at.elapsed());
             let gone = gone_within(&mut child, left.max(GRACE)) || killed(&mut child);
             (if gone { answer } else { Err(hung("letting go of the volume")) }, gone)
         }
@@ -62,9 +74,17 @@ pub(super) fn ask<Q: Ask>(
         None if heard.to_the_end => {
             (Err(HelperError::Garbled { said: said.chars().take(200).collect() }), killed(&mut child))
         }
-        None => (Err(hung(last_step(&said).unwrap_or(STARTING))), killed(&mut child)),
+        None => {
+            let step = last_step(&said);
+            let error = match step {
+                Some(step) if !is_hung => slow(step),
+                _ => hung(step.unwrap_or(STARTING)),
+            };
+            (Err(error), killed(&mut child))
+        }
     };
-    Ok(Ended { result, survivor: (!gone).then_some(child), reached: last_step(&said).is_some() })
+    let reached = last_step(&said).is_some();
+    Ok(Ended { result, survivor: (!gone).then_some(child), reached, last_call: heard.at })
 }
 
 fn killed(child: &mut Child) -> bool {
@@ -72,34 +92,38 @@ fn killed(child: &mut Child) -> bool {
     gone_within(child, GRACE)
 }
 
-#[derive(Default)]
 struct Heard {
     bytes: Vec<u8>,
     /// The other side closed the pipe.
     to_the_end: bool,
+    /// When it last said something. It does so before each call.
+    at: Instant,
 }
 
-/// Reads until the pipe is closed, the answer is too long, or the time is up.
-fn listen(pipe: &mut (impl Read + AsFd), end: Instant) -> Heard {
-    let mut heard = Heard::default();
-    let mut piece = [0; 512];
-    while heard.bytes.len() < LONGEST_ANSWER && readable(pipe.as_fd(), end) {
-        match pipe.read(&mut piece) {
-            Ok(0) => {
-                heard.to_the_end = true;
-                break;
-            }
-            Ok(count) => heard.bytes.extend_from_slice(&piece[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => {
-                heard.to_the_end = true;
-                break;
+impl Heard {
+    /// Reads until the pipe is closed, the answer is too long, a call took longer than `call`, or `end` is reached.
+    fn listen(&mut self, pipe: &mut (impl Read + AsFd), call: Duration, end: Instant) {
+        let mut piece = [0; 512];
+        while self.bytes.len() < LONGEST_ANSWER && readable(pipe.as_fd(), end.min(self.at + call)) {
+            match pipe.read(&mut piece) {
+                Ok(0) => {
+                    self.to_the_end = true;
+                    break;
+                }
+                Ok(count) => {
+                    self.bytes.extend_from_slice(&piece[..count]);
+                    self.at = Instant::now();
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.to_the_end = true;
+                    break;
+                }
             }
         }
+        // A helper that says too much has said it all.
+        self.to_the_end |= self.bytes.len() >= LONGEST_ANSWER;
     }
-    // Whoever says too much has said it all.
-    heard.to_the_end |= heard.bytes.len() >= LONGEST_ANSWER;
-    heard
 }
 
 /// Waits until there is something to read or the end of the pipe; false when the time is up.

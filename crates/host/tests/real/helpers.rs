@@ -5,12 +5,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use volmedic_host::helper::{Answer, HelperError, Helpers, Limits, Question};
+use volmedic_host::helper::{Answer, Deadline, HelperError, Helpers, Limits, Question};
 
-use super::mounter::{Listing, Mounter};
+use super::mounter::{Listing, Mounter, SLOW};
 use super::volume::Loop;
 use super::{PATIENCE, Test, until};
 
@@ -24,6 +24,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_dead_mounter_is_told_by_its_errno", a_dead_mounter_is_told_by_its_errno),
     ("a_frozen_mounter_hangs_its_helper_and_nobody_else", a_frozen_mounter_hangs_its_helper_and_nobody_else),
     ("a_helper_that_cannot_be_killed_is_left_and_collected_later", cannot_be_killed),
+    ("a_volume_that_is_slow_but_answers_each_call_is_not_hung", slow_but_answers),
     ("an_endless_directory_ends", an_endless_directory_ends),
     ("a_helper_holds_no_inherited_descriptor", a_helper_holds_no_inherited_descriptor),
     ("only_a_block_device_is_opened_as_one", only_a_block_device_is_opened_as_one),
@@ -157,6 +158,26 @@ fn cannot_be_killed() {
     until("the helper is collected", || helpers.counts().stuck == 0);
     let dead = helpers.look("stalled", &directory(stalled.path()), PATIENCE).unwrap_err();
     assert_eq!(dead.errno(), Some(libc::ENOTCONN), "{dead}");
+}
+
+fn slow_but_answers() {
+    let slow = Mounter::start(Listing::Slow);
+    let helpers = helpers();
+    let (began, call) = (Instant::now(), SLOW * 3);
+    let answer = helpers.look("v", &directory(slow.path()), call).unwrap();
+    assert!(matches!(answer, Answer::Directory(found) if found.entries == 2), "{answer:?}");
+    assert!(began.elapsed() > call, "all calls together took longer than one may");
+    // Even where there is no time for all of them, none of them hangs.
+    let deadline = Deadline { call: PATIENCE, whole: SLOW * 2 };
+    let error = helpers.look("v", &directory(slow.path()), deadline).unwrap_err();
+    assert!(matches!(&error, HelperError::Slow { .. }) && !error.is_hang(), "{error}");
+    assert!(error.is_about_the_volume());
+    // A killed helper is gone when its last call was answered; until then it is at work, and not hung either.
+    until("the volume answers again", || match helpers.look("v", &directory(slow.path()), PATIENCE) {
+        Ok(_) => true,
+        Err(HelperError::Busy { .. }) => false,
+        Err(error) => panic!("{error}"),
+    });
 }
 
 fn an_endless_directory_ends() {

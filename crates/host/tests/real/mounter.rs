@@ -7,8 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, LockOwner, MountOption,
-    OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, Request, Session,
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
+    MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen, ReplyStatfs,
+    Request, Session,
 };
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
@@ -26,7 +27,12 @@ pub(crate) enum Listing {
     Never,
     /// Takes the request and answers only once [`Mounter::release`] was called.
     Held,
+    /// Answers every request, not only this one, after [`SLOW`].
+    Slow,
 }
+
+/// How long a slow mounter takes for each request.
+pub(crate) const SLOW: Duration = Duration::from_millis(1500);
 
 /// A mounted FUSE file system. Gone, with its process, when dropped.
 pub(crate) struct Mounter {
@@ -97,7 +103,8 @@ pub(crate) fn run_if_asked() {
         "0" => Listing::Short,
         "1" => Listing::Endless,
         "2" => Listing::Never,
-        _ => Listing::Held,
+        "3" => Listing::Held,
+        _ => Listing::Slow,
     };
     let server = Server { listing, release: Path::new(control).join("release") };
     let mut config = Config::default();
@@ -139,7 +146,25 @@ fn attributes(node: INodeNo) -> FileAttr {
     }
 }
 
+impl Server {
+    fn take_time(&self) {
+        if matches!(self.listing, Listing::Slow) {
+            std::thread::sleep(SLOW);
+        }
+    }
+}
+
 impl Filesystem for Server {
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        self.take_time();
+        reply.opened(FileHandle(0), FopenFlags::empty());
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        self.take_time();
+        reply.statfs(0, 0, 0, 0, 0, 512, 255, 0);
+    }
+
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
         if name == IMAGE {
             reply.entry(&TTL, &attributes(IMAGE_NODE), Generation(0));
@@ -149,6 +174,7 @@ impl Filesystem for Server {
     }
 
     fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.take_time();
         reply.attr(&TTL, &attributes(node));
     }
 
@@ -168,8 +194,9 @@ impl Filesystem for Server {
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        self.take_time();
         let last = match self.listing {
-            Listing::Short => 2,
+            Listing::Short | Listing::Slow => 2,
             Listing::Endless => u64::MAX,
             Listing::Never => loop {
                 std::thread::park();

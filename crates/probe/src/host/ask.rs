@@ -61,6 +61,10 @@ impl Host {
         };
         let mut found: Vec<Finding> = Vec::new();
         let places = places(expected, mounted);
+        let mounts: Vec<u32> = places.iter().filter_map(|place| place.mount.map(Mount::id)).collect();
+        if memory.is_backing_off(&mounts, Instant::now()) {
+            return asked;
+        }
         for place in &places {
             let question = self.question(expected.mode, place.path);
             let began = Instant::now();
@@ -83,7 +87,7 @@ impl Host {
                 mounted: place.mount.is_some(),
                 answered: memory.baseline.answered,
                 silent,
-                busy: error.is_hang() && moved(before, counts()),
+                busy: is_late(&error) && moved(before, counts()),
                 waiting: self.waiting(place.mount),
             };
             match judge(&error, about) {
@@ -95,11 +99,15 @@ impl Host {
                 Failure::Unknown(why) => asked.blind = Some(why),
                 Failure::Closed(why) => asked.limited = Some(why),
             }
-            if error.is_hang() {
+            if is_late(&error) {
                 // The next place would most likely hang as well, and hold a helper for as long.
                 break;
             }
         }
+        let is_on_disk =
+            |place: &Place<'_>| expected.mode == Mode::Block || place.mount.is_some_and(is_on_disk);
+        let of_disk = if places.iter().all(is_on_disk) { &found[..] } else { &[] };
+        memory.accessed(of_disk, mounts, Instant::now(), self.settings.back_off);
         if asked.blind.is_none() && !places.is_empty() {
             asked.answers = Verdict::Seen(found);
         } else if !found.is_empty() {
@@ -119,7 +127,7 @@ impl Host {
 
     fn counts(&self, mode: Mode, mount: Option<Mount<'_>>) -> Option<IoCounts> {
         let mount = mount?;
-        let number = match node_name(mode, mount) {
+        let number = match node_name(&self.sysfs, mode, mount) {
             Some(name) => self.sysfs.device_named(&name).ok()??.number,
             None => Some(mount.device()).filter(|device| !device.is_anonymous())?,
         };
@@ -178,9 +186,14 @@ fn places<'a>(expected: &'a Expected, mounted: &Mounted<'a, 'a>) -> Vec<Place<'a
     places
 }
 
-/// For how long it has not answered.
+/// Whether it did not answer everything in time, be it hung or slow.
+fn is_late(error: &HelperError) -> bool {
+    error.is_hang() || matches!(error, HelperError::Slow { .. })
+}
+
+/// For how long it has not answered everything.
 fn silence(error: &HelperError, began: Instant, memory: &mut Memory) -> Duration {
-    if error.is_hang() {
+    if is_late(error) {
         return memory.hung_since.get_or_insert(began).elapsed();
     }
     if error.is_about_the_volume() {
@@ -191,6 +204,11 @@ fn silence(error: &HelperError, began: Instant, memory: &mut Memory) -> Duration
 
 fn moved(before: Option<IoCounts>, after: Option<IoCounts>) -> bool {
     before.zip(after).is_some_and(|(before, after)| after.completed > before.completed)
+}
+
+/// btrfs has no device number of its own, but devices below it.
+fn is_on_disk(mount: Mount<'_>) -> bool {
+    !mount.device().is_anonymous() || mount.fs_type() == "btrfs"
 }
 
 pub(super) fn is_fuse(fs_type: &OsStr) -> bool {

@@ -29,12 +29,22 @@ impl Host {
         let sysfs = std::fs::read_dir(&devices)
             .err()
             .map(|error| format!("reading {} failed: {error}; mount the host's /sys", devices.display()));
+        let uncounted = self.uncounted.lock();
+        let counters = sysfs.clone().or_else(|| {
+            let first = uncounted.values().next()?;
+            Some(format!(
+                "not for {} volumes: {first} is not found in {}; set agent.privileged, so that links in /dev can be \
+                 followed",
+                uncounted.len(),
+                self.settings.sysfs.join("fs").display()
+            ))
+        });
         vec![
             without("mounted", MOUNTS, mounts.clone()),
             without("writable", MOUNTS, mounts),
             on("answers", INSIDE),
             on("fullness", INSIDE),
-            without("error-counters", SYSFS, sysfs.clone()),
+            without("error-counters", SYSFS, counters),
             without("block-device", SYSFS, sysfs.clone()),
             without("stalled-io", SYSFS, sysfs),
             without(

@@ -1,14 +1,19 @@
-//! Has the kernel counted errors against the file system since we first saw it?
+//! Has the kernel counted errors against the file system?
 //!
-//! ext4 and btrfs keep their counters on the disk until somebody checks or resets them, so a number alone may be years
-//! old. What counts is a number that grew under our eyes, or an ext4 error that this host has seen since it booted.
+//! ext4 and btrfs keep their counters on the disk, so a number alone may be years old. A number that grew between two
+//! checks is reported with both numbers. ext4 keeps its number until e2fsck has checked the file system, so errors that
+//! were there at the first check are reported too, as what they are. btrfs keeps its numbers for ever: there only what
+//! is added counts.
 
 use volmedic_health::WellKnown;
-use volmedic_host::fs_state::{BtrfsErrors, Ext4Errors};
+use volmedic_host::fs_state::{BtrfsErrors, Ext4Error, Ext4Errors};
 
 use super::findings::Finding;
 use super::memory::Errors;
 use super::text;
+
+/// Devices of a file system that a message names.
+const MOST_NAMED: usize = 8;
 
 /// What a file system counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,18 +34,10 @@ impl Counted {
     }
 }
 
-/// Compares with the baseline, and makes one if there is none. `booted` is in seconds since 1970.
-pub(super) fn check(
-    device: &str,
-    counted: &Counted,
-    booted: u64,
-    baseline: &mut Option<Errors>,
-) -> Vec<Finding> {
+/// Compares with the baseline, and makes one if there is none.
+pub(super) fn check(device: &str, counted: &Counted, baseline: &mut Option<Errors>) -> Vec<Finding> {
     let now = counted.errors();
-    let before = baseline.get_or_insert_with(|| match counted {
-        Counted::Ext4(errors) if happened_since(errors, booted) => Errors::default(),
-        _ => now,
-    });
+    let before = baseline.get_or_insert(now);
     // A counter that fell was reset by a check; from there it counts anew.
     before.damaged = before.damaged.min(now.damaged);
     before.failed = before.failed.min(now.failed);
@@ -50,21 +47,34 @@ pub(super) fn check(
     }
 }
 
-fn happened_since(errors: &Ext4Errors, booted: u64) -> bool {
-    errors.last.as_ref().is_some_and(|last| last.time >= booted)
-}
-
 fn ext4(device: &str, errors: &Ext4Errors, before: Errors) -> Option<Finding> {
-    if errors.count <= before.damaged {
-        return None;
-    }
     let last = errors.last.as_ref().map_or_else(String::new, |last| {
-        let at = i64::try_from(last.time).ok().and_then(|time| jiff::Timestamp::from_second(time).ok());
-        let at = at.map_or_else(String::new, |at| format!(" at {at}"));
+        let at = time(last).map_or_else(String::new, |at| format!(" at {at}"));
         format!(", the last in {} at line {}{at}", text::name(&last.function), last.line)
     });
-    let message = format!("ext4 errors on {device} went from {} to {}{last}", before.damaged, errors.count);
+    let message = if errors.count > before.damaged {
+        format!("ext4 errors on {device} went from {} to {}{last}", before.damaged, errors.count)
+    } else if errors.count > 0 {
+        let plural = if errors.count == 1 { "" } else { "s" };
+        let first = errors.first.as_ref().filter(|_| errors.count > 1).and_then(time);
+        let first = first.map_or_else(String::new, |at| format!(", the first at {at}"));
+        format!(
+            "the ext4 on {device} recorded {} error{plural} before this agent first checked it{first}{last}; \
+             run e2fsck on it while it is not mounted",
+            errors.count
+        )
+    } else {
+        return None;
+    };
     Some(Finding::degraded(WellKnown::FilesystemCorruption, message))
+}
+
+fn time(error: &Ext4Error) -> Option<jiff::Timestamp> {
+    // Older kernels keep no time.
+    i64::try_from(error.time)
+        .ok()
+        .filter(|time| *time > 0)
+        .and_then(|time| jiff::Timestamp::from_second(time).ok())
 }
 
 fn btrfs(device: &str, errors: &BtrfsErrors, now: Errors, before: Errors) -> Vec<Finding> {
@@ -83,9 +93,15 @@ fn btrfs(device: &str, errors: &BtrfsErrors, now: Errors, before: Errors) -> Vec
         );
         found.push(Finding::degraded(WellKnown::RWIOError, message));
     }
-    if errors.missing_devices > 0 {
-        let message =
-            format!("{} of the devices of the btrfs on {device} are missing", errors.missing_devices);
+    if !errors.missing.is_empty() {
+        let numbers: Vec<String> = errors.missing.iter().take(MOST_NAMED).map(ToString::to_string).collect();
+        let members: Vec<String> = errors.members.iter().take(MOST_NAMED).map(text::name).collect();
+        let (plural, verb) = if errors.missing.len() == 1 { ("", "is") } else { ("s", "are") };
+        let message = format!(
+            "device{plural} {} of the btrfs on {device} {verb} missing; present: {}",
+            numbers.join(", "),
+            members.join(", ")
+        );
         found.push(Finding::degraded(WellKnown::DiskRemoved, message));
     }
     found
@@ -93,8 +109,6 @@ fn btrfs(device: &str, errors: &BtrfsErrors, now: Errors, before: Errors) -> Vec
 
 #[cfg(test)]
 mod tests {
-    use volmedic_host::fs_state::Ext4Error;
-
     use super::*;
 
     const BOOTED: u64 = 1_700_000_000;
@@ -108,7 +122,7 @@ mod tests {
     fn ext4_told(counts: &[(u64, u64)]) -> Vec<String> {
         let mut baseline = None;
         let mut look = |(count, time): &(u64, u64)| {
-            let told = check("loop3", &ext4_errors(*count, *time), BOOTED, &mut baseline);
+            let told = check("loop3", &ext4_errors(*count, *time), &mut baseline);
             told.first().map_or_else(|| "-".to_owned(), |found| found.message.clone())
         };
         counts.iter().map(&mut look).collect()
@@ -123,29 +137,47 @@ mod tests {
     }
 
     #[test]
-    fn old_errors_are_no_news_and_errors_of_this_boot_are() {
-        let told = ext4_told(&[(7, BOOTED - 1), (8, BOOTED + 1)]);
-        assert_eq!(told[0], "-");
-        assert!(told[1].contains("from 7 to 8"), "{}", told[1]);
-        assert!(ext4_told(&[(7, BOOTED)])[0].contains("from 0 to 7"));
+    fn errors_that_were_there_at_the_first_check_are_reported_as_recorded_earlier() {
+        let told = ext4_told(&[(1, BOOTED), (1, BOOTED), (2, BOOTED + 9), (0, 0)]);
+        let earlier = "the ext4 on loop3 recorded 1 error before this agent first checked it, the last in ext4_lookup at \
+                       line 17 at 2023-11-14T22:13:20Z; run e2fsck on it while it is not mounted";
+        assert_eq!(told[..2], [earlier, earlier]);
+        assert!(told[2].starts_with("ext4 errors on loop3 went from 1 to 2"), "{}", told[2]);
+        assert_eq!(told[3], "-", "it was checked");
+    }
+
+    #[test]
+    fn several_errors_are_reported_with_the_first_and_the_last_time() {
+        let error = |time| Some(Ext4Error { function: "ext4_lookup".into(), line: 17, time, code: 5 });
+        let errors = Ext4Errors { count: 7, first: error(BOOTED), last: error(BOOTED + 60) };
+        let told = check("loop3", &Counted::Ext4(errors), &mut None);
+        assert!(
+            told[0].message.contains(
+                "recorded 7 errors before this agent first checked it, the first at 2023-11-14T22:13:20Z, the last in \
+                 ext4_lookup at line 17 at 2023-11-14T22:14:20Z; run e2fsck"
+            ),
+            "{}",
+            told[0].message
+        );
     }
 
     #[test]
     fn btrfs_tells_damage_from_failed_requests_and_missing_devices() {
         let mut baseline = None;
         let mut look = |errors: BtrfsErrors| -> Vec<String> {
-            let told = check("loop3", &Counted::Btrfs(errors), BOOTED, &mut baseline);
+            let told = check("loop3", &Counted::Btrfs(errors), &mut baseline);
             told.iter().map(|found| format!("{} {}", found.reason, found.message)).collect()
         };
-        let old = BtrfsErrors { write: 3, corruption: 1, ..BtrfsErrors::default() };
+        let members = vec!["loop3".into(), "loop4".into()];
+        let old = BtrfsErrors { write: 3, corruption: 1, members, ..BtrfsErrors::default() };
         assert!(look(old.clone()).is_empty(), "what was there before us is no news");
-        let worse = BtrfsErrors { read: 2, generation: 1, missing_devices: 1, ..old.clone() };
+        let worse = BtrfsErrors { read: 2, generation: 1, missing: vec![2], ..old.clone() };
         assert_eq!(
             look(worse),
             [
                 "FilesystemCorruption btrfs blocks with wrong content on loop3 went from 1 to 2",
                 "RWIOError failed reads, writes and flushes of btrfs on loop3 went from 3 to 5",
-                "DiskRemoved 1 of the devices of the btrfs on loop3 are missing",
+                "DiskRemoved device 2 of the btrfs on loop3 is missing; present: loop3, loop4",
             ]
         );
         assert!(look(BtrfsErrors::default()).is_empty());

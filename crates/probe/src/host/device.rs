@@ -78,14 +78,25 @@ fn whole(device: &Device, image: Image, baseline: &mut Option<Disk>) -> Option<F
         name: device.name.clone(),
         bytes: device.bytes,
         detaches: device.detaches_when_unused,
-        whole: false,
+        ..Disk::default()
     };
     let before = baseline.insert(same.unwrap_or(seen));
+    if device.name.starts_with("loop") {
+        let Some(backing) = &device.backing else {
+            before.detached = true;
+            return removed("is detached from its file".to_owned());
+        };
+        // What is known of another file, such as its size, says nothing of this volume.
+        if let (true, Some(own)) = (before.detached, before.file.as_ref().filter(|own| **own != backing.file))
+        {
+            let (own, other) = (text::path(own), text::path(&backing.file));
+            return removed(format!("was detached from {own}, and belongs to {other} now"));
+        }
+        before.detached = false;
+        before.file = Some(backing.file.clone());
+    }
     // It may grow at any time.
     before.bytes = before.bytes.max(device.bytes);
-    if device.name.starts_with("loop") && device.backing.is_none() {
-        return removed("is detached from its file".to_owned());
-    }
     if device.bytes == 0 {
         return removed("has no size: nothing is behind it".to_owned());
     }
@@ -186,6 +197,30 @@ mod tests {
     fn loop_device(deleted: bool) -> Device {
         let backing = Some(Backing { file: "/images/v".into(), deleted, offset: 0 });
         Device { backing, ..disk("loop3") }
+    }
+
+    /// Seen when the device of a detached volume was used by another process for a while.
+    #[test]
+    fn a_loop_device_that_another_file_took_is_not_the_volumes() {
+        let mut baseline = None;
+        let own = loop_device(false);
+        assert_eq!(told(std::slice::from_ref(&own), &mut baseline), Vec::<String>::new());
+        let detached = Device { backing: None, bytes: 0, ..own.clone() };
+        let gone = ["Inaccessible/DiskRemoved: the block device loop3 is detached from its file"];
+        assert_eq!(told(std::slice::from_ref(&detached), &mut baseline), gone);
+        let backing = Some(Backing { file: "/images/other".into(), deleted: false, offset: 0 });
+        let taken = Device { backing, bytes: own.bytes * 2, ..own.clone() };
+        let expected = "Inaccessible/DiskRemoved: the block device loop3 was detached from /images/v, and belongs to \
+                        /images/other now";
+        assert_eq!(told(std::slice::from_ref(&taken), &mut baseline), [expected]);
+        assert_eq!(told(std::slice::from_ref(&detached), &mut baseline), gone);
+        assert_eq!(
+            told(std::slice::from_ref(&own), &mut baseline),
+            Vec::<String>::new(),
+            "no smaller than before"
+        );
+        let renamed = Device { backing: taken.backing.clone(), ..own };
+        assert_eq!(told(&[renamed], &mut baseline), Vec::<String>::new(), "its file was renamed");
     }
 
     fn with_state(name: &str, state: &str) -> Device {

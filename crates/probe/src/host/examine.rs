@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use volmedic_health::{Sight, WhyKind};
 use volmedic_host::DeviceNumber;
-use volmedic_host::block::{Device, IoCounts};
+use volmedic_host::block::{Device, IoCounts, Sysfs};
+use volmedic_host::fs_state::BtrfsErrors;
 use volmedic_host::mounts::{Mount, Table};
 
 use super::ask::{Measured, key};
@@ -58,6 +59,7 @@ impl Host {
         let shown = mounted.good.iter().find_map(|(_, mount)| *mount).or(mounted.staging);
         let under = self.under(expected.mode, shown, asked.device);
         let (io, counted) = self.judge_device(expected, under.as_ref(), shown, memory, now);
+        memory.note_others(now);
         let told = self.with_the_kernels_words(under.as_ref(), shown, memory, now);
         let (name, stack) = under.as_ref().map_or(("", &[][..]), |under| (&under.name, &under.stack));
         let counted = counted.map(|counted| (name, counted));
@@ -100,7 +102,7 @@ impl Host {
             return numbered(number);
         }
         let mount = mount?;
-        match node_name(mode, mount) {
+        match node_name(&self.sysfs, mode, mount) {
             Some(name) => named(&name),
             None if mount.device().is_anonymous() => None,
             None => numbered(mount.device()),
@@ -116,31 +118,56 @@ impl Host {
         memory: &mut Memory,
         now: Instant,
     ) -> (Option<IoCounts>, Option<Errors>) {
+        let fs_type = mount.map_or(&b""[..], |mount| mount.fs_type().as_bytes());
         let Some(Under { name, number, stack }) = under else {
             // Nothing under it that could be judged, now at least.
+            self.note_uncounted(expected, mount.filter(|_| fs_type == b"btrfs"));
             return (None, None);
         };
-        let image = self.image(expected, stack);
+        let counted = match fs_type {
+            b"ext4" | b"ext3" | b"ext2" => self.sysfs.ext4_errors(name).ok().flatten().map(Counted::Ext4),
+            b"btrfs" => self.sysfs.btrfs_errors(name).ok().flatten().map(Counted::Btrfs),
+            _ => None,
+        };
+        let is_counted = counted.is_some() || stack.is_empty();
+        self.note_uncounted(expected, mount.filter(|_| fs_type == b"btrfs" && !is_counted));
         let writes = expected.targets.iter().any(|target| !target.read_only);
-        let found = device::check(name, stack, image, writes, &mut memory.baseline.device);
+        let found = match &counted {
+            Some(Counted::Btrfs(errors)) if errors.members.len() > 1 => self.members(name, errors, writes),
+            _ => {
+                let image = self.image(expected, stack);
+                device::check(name, stack, image, writes, &mut memory.baseline.device)
+            }
+        };
         memory.record(Check::Device, Verdict::Seen(found));
 
         let counts = number.and_then(|number| self.sysfs.io_counts(number).ok().flatten());
         let found = stalled::check(name, counts, device::pause(stack), memory, now, self.settings.stalled);
         memory.record(Check::Stalled, found.into());
 
-        let counted = match mount.map(|mount| mount.fs_type().as_bytes()) {
-            Some(b"ext4" | b"ext3" | b"ext2") => {
-                self.sysfs.ext4_errors(name).ok().flatten().map(Counted::Ext4)
-            }
-            Some(b"btrfs") => self.sysfs.btrfs_errors(name).ok().flatten().map(Counted::Btrfs),
-            _ => None,
-        };
         if let Some(counted) = &counted {
-            let found = counters::check(name, counted, self.booted, &mut memory.baseline.errors);
+            let found = counters::check(name, counted, &mut memory.baseline.errors);
             memory.record(Check::Counters, Verdict::Seen(found));
         }
         (counts, counted.as_ref().map(Counted::errors))
+    }
+
+    /// Each device of a file system that has several. Losing some of them need not lose the volume: whether it can still
+    /// be used is for its answers to say.
+    fn members(&self, name: &str, errors: &BtrfsErrors, writes: bool) -> Vec<Finding> {
+        let mut found = Vec::new();
+        for member in &errors.members {
+            let Ok(device) = self.sysfs.device_named(member) else { continue };
+            let stack = device.map_or(Ok(Vec::new()), |device| self.sysfs.stack(device.number));
+            let of_member = |stack: Vec<Device>| {
+                device::check(&text::name(member), &stack, Image::Unknown, writes, &mut None)
+            };
+            found.extend(stack.map(of_member).unwrap_or_default().into_iter().map(|finding| {
+                let message = format!("{} (a device of the btrfs on {name})", finding.message);
+                Finding::degraded(finding.reason, message)
+            }));
+        }
+        found
     }
 
     /// The file may be on a disk or a server that hangs, so it is a helper's to ask for.
@@ -188,15 +215,12 @@ impl Host {
 }
 
 /// The kernel's name of the device under a mount, where the mount's own number is not the device's.
-pub(super) fn node_name(mode: Mode, mount: Mount<'_>) -> Option<String> {
+pub(super) fn node_name(sysfs: &Sysfs, mode: Mode, mount: Mount<'_>) -> Option<String> {
     match (mode, mount.fs_type().as_bytes()) {
         // A node bound onto a file: the mount is of /dev, its root is the node.
         (Mode::Block, b"devtmpfs" | b"tmpfs") => Some(mount.root().file_name()?.to_str()?.to_owned()),
-        // btrfs has a number of its own and only names its device, perhaps by a link.
-        (Mode::Filesystem, b"btrfs") if mount.source().as_bytes().starts_with(b"/dev/") => {
-            let node = std::fs::canonicalize(Path::new(mount.source())).ok()?;
-            Some(node.file_name()?.to_str()?.to_owned())
-        }
+        // btrfs has a number of its own and only names its device.
+        (Mode::Filesystem, b"btrfs") => sysfs.name_of_node(Path::new(mount.source())).ok()?,
         _ => None,
     }
 }

@@ -1,11 +1,13 @@
 //! What is remembered of a volume between looks.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use volmedic_health::WellKnown;
 
+use super::back_off::Failing;
 use super::evidence::Heard;
 use super::findings::{Check, Finding, Verdict};
 use super::mounted::Suspicion;
@@ -61,6 +63,10 @@ pub struct Disk {
     pub detaches: bool,
     /// Of a loop device: its file was once seen with all its bytes.
     pub whole: bool,
+    /// Of a loop device: the path of its file.
+    pub file: Option<PathBuf>,
+    /// Of a loop device: it was detached from its file. Its number is then anybody's.
+    pub detached: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -90,6 +96,8 @@ pub(super) struct Memory {
     suspected: Vec<(String, WellKnown, Instant)>,
     /// Since when the volume has not answered, without a break.
     pub(super) hung_since: Option<Instant>,
+    /// Its disk keeps failing in the same way.
+    pub(super) failing: Option<Failing>,
     /// A word with which the device says that it is busy with itself, and since when.
     pub(super) paused: Option<(String, Instant)>,
     /// How much it had done by then.

@@ -30,6 +30,12 @@ pub(super) struct Circumstances<'a> {
 /// A disk that answers others may keep us waiting for so long before we call that a hang.
 const BUSY_FOR: Duration = Duration::from_mins(1);
 
+impl Circumstances<'_> {
+    fn is_given_time(&self) -> bool {
+        self.busy && self.silent < BUSY_FOR
+    }
+}
+
 /// What a failed look came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Failure {
@@ -56,6 +62,14 @@ pub(super) fn judge(error: &HelperError, about: Circumstances<'_>) -> Failure {
             let message = format!("{step} on {place} did not come back within {}", text::seconds(*after));
             hung(&message, about)
         }
+        HelperError::Slow { step, after, call, .. } => {
+            let message = format!(
+                "the check of {place} did not end within {} although no call took {}; the last call was {step}",
+                text::seconds(*after),
+                text::seconds(*call)
+            );
+            slow(&message, about)
+        }
         HelperError::StillHung { since, .. } => hung(
             &format!("a look at {place} has not come back for {} and cannot be ended", text::seconds(*since)),
             about,
@@ -68,8 +82,16 @@ pub(super) fn judge(error: &HelperError, about: Circumstances<'_>) -> Failure {
     }
 }
 
+/// It answers, so it is not hung, however long it takes.
+fn slow(message: &str, about: Circumstances<'_>) -> Failure {
+    if about.is_given_time() {
+        return Failure::Unknown(format!("{message}; its device is busy answering others"));
+    }
+    Failure::Trouble(Finding::degraded(WellKnown::SlowIO, message))
+}
+
 fn hung(message: &str, about: Circumstances<'_>) -> Failure {
-    if about.busy && about.silent < BUSY_FOR {
+    if about.is_given_time() {
         return Failure::Unknown(format!("{message}, but its device is busy answering others"));
     }
     let waiting = about.waiting.filter(|waiting| *waiting > 0);
@@ -206,6 +228,22 @@ mod tests {
         let still = HelperError::StillHung { path: "/t".into(), since: FIVE * 5 };
         let Failure::Trouble(found) = judge(&still, about("fuse")) else { panic!("still trouble") };
         assert!(found.message.contains("has not come back for 25 s"), "{}", found.message);
+    }
+
+    #[test]
+    fn a_volume_that_answers_each_call_is_slow_and_never_hung() {
+        let slow =
+            HelperError::Slow { step: "readdir".into(), path: "/t".into(), after: FIVE * 3, call: FIVE };
+        assert!(!slow.is_hang() && slow.is_about_the_volume());
+        let Failure::Trouble(found) = judge(&slow, about("fuse")) else {
+            panic!("a slow volume is reported")
+        };
+        assert_eq!(
+            format!("{}/{} {}", found.status, found.reason, found.message),
+            "Degraded/SlowIO the check of /t of pod shop/web-0 did not end within 15 s although no call took 5 s; \
+             the last call was readdir"
+        );
+        assert_eq!(shown(&judge(&slow, Circumstances { busy: true, ..about("ext4") })), "unknown");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use volmedic_driver::fault::Kind;
 
 mod eyes;
 mod faults;
+mod members;
 mod node;
 mod quiet;
 mod roles;
@@ -34,7 +35,7 @@ fn main() {
         let name = format!("the_host_sees_every_fault_it_can_on_{}", kind.name());
         trials.push(Trial::test(name, run));
     }
-    for (name, test) in [quiet::TESTS, sysfs::TESTS, node::TESTS].concat() {
+    for (name, test) in [quiet::TESTS, members::TESTS, sysfs::TESTS, node::TESTS].concat() {
         let run = move || {
             require_root();
             test();

@@ -24,6 +24,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_short_unmount_raises_nothing_and_a_lasting_one_is_told_within_two_seconds", short_unmount),
     ("each_pod_of_a_shared_volume_is_named", shared),
     ("a_busy_volume_raises_nothing", busy),
+    ("a_dead_disk_is_accessed_less_and_less_often", dead_disk),
     ("a_volume_at_the_edge_of_full_raises_nothing_twice", edge),
     ("a_restart_keeps_what_was_compared_with", restart),
     ("errors_of_the_kernel_come_with_its_words", words),
@@ -126,6 +127,27 @@ fn busy() {
     }
 }
 
+fn dead_disk() {
+    let driver = Driver::start("both");
+    let volume = Volume::new(&driver, Kind::Block);
+    let (host, wanted) = (host(), expected(&volume, false));
+    assert_eq!(shown(&look(&host, &wanted).sight), "-");
+    driver.faults().inject(Fault::ImageTruncated, Some(&volume.id)).unwrap();
+    let failing = |seen: &str| seen.contains("Inaccessible/RWIOError");
+    settle(&host, &wanted, "its disk fails", failing);
+    let before = host.helpers().counts().started;
+    let looks = 60;
+    for _ in 0..looks {
+        let seen = look(&host, &wanted).sight;
+        assert!(failing(&shown(&seen)), "{}", messages(&seen));
+    }
+    // One helper of each look asks for the size of the image, on another disk.
+    let accesses = host.helpers().counts().started - before - looks;
+    assert!(accesses <= 10, "{accesses} of {looks} checks accessed the dead disk");
+    driver.faults().clear(Fault::ImageTruncated, Some(&volume.id)).unwrap();
+    settle(&host, &wanted, "its disk works again", |seen| seen == "-");
+}
+
 fn edge() {
     let driver = Driver::start("both");
     let volume = Volume::new(&driver, Kind::Ext4);
@@ -162,6 +184,17 @@ fn restart() {
     after.recall([(kept[0].0.clone(), baseline)]);
     let seen = look(&after, &wanted).sight;
     assert!(messages(&seen).contains("went from 0 to 1"), "{}", messages(&seen));
+
+    // One that never saw the counter at 0 does not say so.
+    let stranger = host();
+    let seen = look(&stranger, &wanted).sight;
+    assert_eq!(shown(&seen), "Degraded/FilesystemCorruption");
+    assert!(
+        messages(&seen).contains("recorded 1 error before this agent first checked it"),
+        "{}",
+        messages(&seen)
+    );
+    assert!(!messages(&seen).contains("went from"), "{}", messages(&seen));
 
     // Something else was mounted there while nobody looked.
     driver.faults().clear(Fault::KernelError, Some(&volume.id)).unwrap();
