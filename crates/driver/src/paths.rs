@@ -160,7 +160,7 @@ impl Place {
             return self.parent().map(drop);
         }
         if found == sort {
-            return Ok(());
+            return if sort == There::File { self.open_file().map(drop) } else { Ok(()) };
         }
         let wanted = if sort == There::Directory { "a directory" } else { "a regular file" };
         Err(Error::invalid(self.field, format_args!("it exists and is not {wanted}")))
@@ -178,7 +178,8 @@ impl Place {
         self.open_in(&parent, OFlags::PATH | OFlags::DIRECTORY, "a directory")
     }
 
-    /// Makes an empty file unless one is there, and opens it.
+    /// Makes an empty file unless one is there, and opens it. A file with content is somebody's data: a device on top
+    /// would hide it, and [`Self::remove`] would never remove it, so the volume could not be unpublished.
     pub(crate) fn open_file(&self) -> Result<Opened> {
         let parent = self.parent()?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -191,11 +192,13 @@ impl Place {
         let opened = self.open_in(&parent, OFlags::PATH, "a regular file")?;
         let stat = rustix::fs::fstat(&opened.0)
             .map_err(Error::io(format_args!("examine {}", self.full.display())))?;
-        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
-            Ok(opened)
-        } else {
-            Err(Error::invalid(self.field, "it exists and is not a regular file"))
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Error::invalid(self.field, "it exists and is not a regular file"));
         }
+        if stat.st_size != 0 {
+            return Err(Error::invalid(self.field, "there is a file with content, which would be hidden"));
+        }
+        Ok(opened)
     }
 
     fn open_in(&self, parent: &OwnedFd, flags: OFlags, kind: &str) -> Result<Opened> {
@@ -335,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_never_removed() {
+    fn content_is_never_removed_or_hidden() {
         let ground = ground();
         let base = ground.directory.path();
         fs::create_dir_all(base.join("kubelet/full/inside")).unwrap();
@@ -348,7 +351,16 @@ mod tests {
         remove("full").unwrap_err();
         remove("text").unwrap_err();
         remove("pods/file").unwrap_err();
+        let open = |name: &str| {
+            let path = base.join("kubelet").join(name);
+            let place = ground.roots.place("target_path", path.to_str().unwrap()).unwrap();
+            place.check_free_for(There::File).and_then(|()| place.open_file().map(drop))
+        };
+        open("text").unwrap_err();
+        open("empty").unwrap();
+        open("created").unwrap();
         remove("empty").unwrap();
+        remove("created").unwrap();
         remove("never/was").unwrap();
         assert!(base.join("kubelet/full/inside").exists() && base.join("kubelet/text").exists());
     }
