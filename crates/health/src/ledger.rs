@@ -220,6 +220,15 @@ impl Ledger {
         line.notes().any(|(i, note)| i == index && note.is_adverse())
     }
 
+    /// Whether all that is known of a subject from a vantage is what an earlier run reported: it was put back by
+    /// [`Ledger::recall`], and no probe has judged it since.
+    pub fn is_recalled(&self, subject: &Subject, vantage: &Vantage) -> bool {
+        let (Some(index), Some(line)) = (self.vantages.find(vantage), self.line(subject)) else {
+            return false;
+        };
+        line.notes().any(|(i, note)| i == index && note.is_recalled())
+    }
+
     /// The volumes of a driver of which there is nothing to say from a vantage but that they are well. For passes over
     /// very many volumes: what is well and stays well need not be recorded again.
     pub fn quiet(&self, driver: &str, vantage: &Vantage) -> Quiet<'_> {

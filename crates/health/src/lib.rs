@@ -32,6 +32,7 @@ mod sight;
 mod status;
 mod subject;
 mod transition;
+mod word;
 
 pub use condition::{Condition, Conditions, MAX_CONDITIONS};
 pub use headline::{Headline, Tally};
@@ -46,3 +47,4 @@ pub use sight::{Sight, Why, WhyKind};
 pub use status::{Class, Health, Status};
 pub use subject::{Subject, Vantage, Volume};
 pub use transition::{Change, Ending, Transition};
+pub use word::UnknownWord;

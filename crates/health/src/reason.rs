@@ -154,8 +154,11 @@ well_known! {
         "The userspace process that serves the mount is gone.",
         "Let the node plugin restart it; if the mount does not come back, recreate the pods that use it.";
     IOHung, Inaccessible, AskNodePlugin,
-        "Looking at the volume did not come back in time.",
+        "A call to the volume did not come back in time.",
         "Check the storage system and the mounter process; pods may be stuck until it answers.";
+    SlowIO, Degraded, AskOperator,
+        "The volume answers, but far slower than it should.",
+        "Check the load and the health of the storage system, its network and the disk under the volume.";
     StaleHandle, Inaccessible, RecreatePods,
         "The server no longer knows the file handle of the mount.",
         "Make sure the server exports the volume, then recreate the pods that use it.";

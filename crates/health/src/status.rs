@@ -1,6 +1,9 @@
 //! How bad a condition is.
 
 use std::fmt;
+use std::str::FromStr;
+
+use crate::UnknownWord;
 
 /// How bad one condition is. Ordered: what is greater is worse.
 ///
@@ -59,6 +62,16 @@ impl Status {
         }
     }
 
+    /// Reads the status of a condition that others wrote. A word that we do not know is never health.
+    pub fn of_word(word: &str) -> Self {
+        match word {
+            // The words for the storage behind a driver.
+            "StorageDegraded" => Self::Degraded,
+            "StorageUnreachable" => Self::Inaccessible,
+            word => word.parse().unwrap_or(Self::Unrecognized(0)),
+        }
+    }
+
     /// The class the first proposals would have used.
     pub fn class(self) -> Class {
         match self {
@@ -75,6 +88,17 @@ impl fmt::Display for Status {
             Self::Unrecognized(number) => write!(f, "Unrecognized({number})"),
             known => f.write_str(known.api_value().unwrap_or_default()),
         }
+    }
+}
+
+/// Reads back what `Display` wrote.
+impl FromStr for Status {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        let number = || word.strip_prefix("Unrecognized(")?.strip_suffix(')')?.parse().ok();
+        let status = Self::from_api_value(word).or_else(|| number().map(Self::Unrecognized));
+        status.ok_or_else(|| UnknownWord::new("status", word))
     }
 }
 
@@ -147,9 +171,53 @@ impl fmt::Display for Health {
     }
 }
 
+/// Reads back what `Display` wrote.
+impl FromStr for Health {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        match word {
+            "Healthy" => Ok(Self::Healthy),
+            "Unknown" => Ok(Self::Unknown),
+            word => word.parse().map(Self::Adverse).map_err(|_| UnknownWord::new("health", word)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_health_survives_the_round_trip_through_words() {
+        for health in [
+            Health::Healthy,
+            Health::Unknown,
+            Health::Adverse(Status::Degraded),
+            Health::Adverse(Status::Inaccessible),
+            Health::Adverse(Status::DataLoss),
+            Health::Adverse(Status::Unrecognized(-7)),
+        ] {
+            assert_eq!(health.to_string().parse(), Ok(health));
+        }
+        for word in ["", "healthy", "Unrecognized", "Unrecognized(x)"] {
+            assert!(word.parse::<Health>().is_err(), "{word}");
+        }
+    }
+
+    #[test]
+    fn what_others_wrote_is_never_taken_for_health() {
+        let read = ["StorageDegraded", "StorageUnreachable", "DataLoss", "Unrecognized(7)", "Haunted", ""];
+        let expected = [
+            Status::Degraded,
+            Status::Inaccessible,
+            Status::DataLoss,
+            Status::Unrecognized(7),
+            Status::Unrecognized(0),
+            Status::Unrecognized(0),
+        ];
+        assert_eq!(read.map(Status::of_word), expected);
+    }
 
     #[test]
     fn worse_is_greater() {

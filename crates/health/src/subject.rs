@@ -1,7 +1,10 @@
 //! What health is about, and from where it was seen.
 
 use std::fmt::{self, Write};
+use std::str::FromStr;
 use std::sync::Arc;
+
+use crate::UnknownWord;
 
 /// So much of a handle is shown in a sentence. The CSI specification allows 128 bytes.
 const MAX_SHOWN: usize = 128;
@@ -89,8 +92,38 @@ impl Vantage {
             Self::Controller | Self::Cluster | Self::Pushed(_) => None,
         }
     }
+
+    /// The name that is stored, and that machines read: `controller`, `node/worker-1`, `pushed/scan`. `FromStr` reads it.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Controller => "controller".to_owned(),
+            Self::Node(name) => format!("node/{name}"),
+            Self::Host(name) => format!("host/{name}"),
+            Self::Kubelet(name) => format!("kubelet/{name}"),
+            Self::Cluster => "cluster".to_owned(),
+            Self::Pushed(source) => format!("pushed/{source}"),
+        }
+    }
 }
 
+impl FromStr for Vantage {
+    type Err = UnknownWord;
+
+    fn from_str(name: &str) -> Result<Self, UnknownWord> {
+        Ok(match name.split_once('/') {
+            None if name == "controller" => Self::Controller,
+            None if name == "cluster" => Self::Cluster,
+            Some(("node", name)) => Self::Node(name.into()),
+            Some(("host", name)) => Self::Host(name.into()),
+            Some(("kubelet", name)) => Self::Kubelet(name.into()),
+            // Up to version 0.1, histories and `status -o json` said `reporter`.
+            Some(("pushed" | "reporter", source)) => Self::Pushed(source.into()),
+            _ => return Err(UnknownWord::new("vantage", name)),
+        })
+    }
+}
+
+/// For sentences. [`Vantage::name`] is for machines.
 impl fmt::Display for Vantage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -119,5 +152,23 @@ mod tests {
         check("a\nFAKE \u{1b}[31m", "volume a\u{fffd}FAKE\u{fffd}\u{fffd}[31m of d");
         check(&"x".repeat(128), &format!("volume {} of d", "x".repeat(128)));
         check(&"ü".repeat(129), &format!("volume {}… of d", "ü".repeat(128)));
+    }
+
+    #[test]
+    fn vantages_survive_the_round_trip_through_names() {
+        for vantage in [
+            Vantage::Controller,
+            Vantage::Cluster,
+            Vantage::Node("a/b".into()),
+            Vantage::Host("".into()),
+            Vantage::Kubelet("worker-1".into()),
+            Vantage::Pushed("smart/d".into()),
+        ] {
+            assert_eq!(vantage.name().parse(), Ok(vantage));
+        }
+        assert_eq!("reporter/scan".parse(), Ok(Vantage::Pushed("scan".into())), "as older versions wrote it");
+        for name in ["", "node", "elsewhere/x", "Controller"] {
+            assert!(name.parse::<Vantage>().is_err(), "{name}");
+        }
     }
 }

@@ -35,4 +35,3 @@ pub use recall::{Recall, RecallError, Recalled};
 pub use reporter::{Options, Reporter};
 pub use sender::{Limits, Outlet, Verdict};
 pub use status::{Stored, Support};
-pub use story::{status_from_word, vantage_from_word, vantage_word};

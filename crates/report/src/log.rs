@@ -2,8 +2,6 @@
 
 use volmedic_health::{Change, Subject, Transition};
 
-use crate::story;
-
 const TARGET: &str = "volmedic::transition";
 
 pub(crate) fn tell(transition: &Transition) {
@@ -23,7 +21,7 @@ pub(crate) fn tell(transition: &Transition) {
     };
     let status = condition.map(|condition| condition.status.to_string());
     let reason = condition.map(|condition| condition.reason.as_str());
-    let vantage = story::vantage_word(vantage);
+    let vantage = vantage.name();
     let driver: &str = subject.driver();
     macro_rules! line {
         ($level:ident) => {

@@ -1,8 +1,9 @@
 //! What had been told before this process began, read once.
 //!
-//! Events hold it all, but the API server forgets them in time; a claim's status lasts, but holds less and may not be
-//! kept at all. Together they say what was told and is not over. An object's events are written before its status, so
-//! whatever its status says was told.
+//! What the claim's status or our part of its VolumeHealth says, we wrote. Events hold more, but every account that may
+//! create events can forge them. One counts only if it is on the claim that is bound to the volume it is about, in that
+//! claim's namespace, under the name that we would give it; and even then it only prevents that something is reported
+//! twice. Its text is not used, and no status is written because of it before the driver has answered.
 
 mod merge;
 mod pages;
@@ -13,11 +14,12 @@ use serde::Deserialize;
 use thiserror::Error;
 use volmedic_api::resource::{ControllerReport, GROUP, HealthCondition, VERSION};
 use volmedic_api::{Kind, ObjectRef};
-use volmedic_health::{Conditions, Held, Memo, Subject, Vantage, Volume};
+use volmedic_health::{Conditions, Memo, Subject, Vantage, Volume};
 
+use crate::events;
 use crate::failure::Failure;
 use crate::status::{Claim, Stored};
-use crate::story::{ANNOTATION, Story};
+use crate::story::{ANNOTATION, Open, Story};
 use merge::Evidence;
 
 /// Stories or claims beyond this are left out, with a line in the log.
@@ -45,9 +47,9 @@ pub struct Recalled {
     pub stored: Vec<Stored>,
     /// The same, for what was said to the hub.
     pub reported: Vec<Stored>,
-    /// Claims whose stored status is not what was told, with what was: for
-    /// [`Reporter::restate`](crate::Reporter::restate).
-    pub stale: Vec<(ObjectRef, Vec<Held>)>,
+    /// Claims whose stored status and events disagree. Once the driver has answered about the volume, give what then
+    /// stands to [`Reporter::restate`](crate::Reporter::restate).
+    pub unsettled: Vec<(ObjectRef, Volume)>,
     /// Claims on which something was told of their volume. Who else uses the volume was not told yet.
     pub told_on: Vec<(ObjectRef, Volume)>,
 }
@@ -65,7 +67,8 @@ pub enum RecallError {
 impl Recall {
     /// Reads it all, in pages, each with a deadline and a few tries.
     ///
-    /// `volume_of` says which volume a claim stands for; `is_ours` who looks at what here.
+    /// `volume_of` says which volume a claim is bound to, or a pod stands for; `is_ours` whether events about a subject
+    /// are used at all.
     pub async fn read(
         &self,
         client: &Client,
@@ -73,12 +76,17 @@ impl Recall {
         is_ours: impl Fn(&Subject, &Vantage) -> bool,
     ) -> Result<Recalled, RecallError> {
         let mut evidence = Evidence::new(self.vantage.clone());
+        let now = Timestamp::now();
         let mut count = 0_usize;
         let selector = format!("source={}", self.component);
         pages::read("/api/v1/events", Some(&selector), client, &mut evidence, |evidence, text| {
-            let Some((object, story)) = told(text) else { return };
-            let Some(vantage) = crate::story::vantage_from_word(&story.thread.vantage) else { return };
-            if is_ours(&story.thread.subject(), &vantage) && within(&mut count, "events") {
+            let Some((object, mut story)) = told(text, &self.component) else { return };
+            // A time to come would hold back reminders.
+            (story.at, story.since) = (story.at.min(now), story.since.min(now));
+            let Ok(vantage) = story.thread.vantage.parse() else { return };
+            let subject = story.thread.subject();
+            let bound = volume_of(&object).is_some_and(|volume| Subject::Volume(volume) == subject);
+            if bound && is_ours(&subject, &vantage) && within(&mut count, "events") {
                 evidence.story(object, vantage, story);
             }
         })
@@ -147,10 +155,14 @@ fn within(count: &mut usize, what: &str) -> bool {
 struct SlimEvent {
     metadata: SlimMeta,
     involved_object: SlimObject,
+    #[serde(default)]
+    reporting_component: String,
 }
 
 #[derive(Debug, Deserialize)]
 struct SlimMeta {
+    namespace: String,
+    name: String,
     #[serde(default)]
     annotations: std::collections::BTreeMap<String, String>,
 }
@@ -164,14 +176,18 @@ struct SlimObject {
     uid: String,
 }
 
-/// An event of ours. What cannot be read is somebody else's.
-fn told(text: &str) -> Option<(Option<ObjectRef>, Story)> {
-    let SlimEvent { metadata, involved_object } = serde_json::from_str(text).ok()?;
+/// An event that can be one of ours: it is where, and is named as, we would write it. What cannot be read is somebody
+/// else's.
+fn told(text: &str, component: &str) -> Option<(ObjectRef, Story)> {
+    let SlimEvent { metadata, involved_object, reporting_component } = serde_json::from_str(text).ok()?;
     let story = Story::read(metadata.annotations.get(ANNOTATION)?)?;
     let SlimObject { kind, namespace, name, uid } = involved_object;
-    let is_claim = kind == Kind::PersistentVolumeClaim.as_str();
-    let claim = is_claim.then(|| ObjectRef::new(Kind::PersistentVolumeClaim, &namespace, &name, &uid));
-    Some((claim, story))
+    let kind = [Kind::PersistentVolumeClaim, Kind::Pod].into_iter().find(|known| known.as_str() == kind)?;
+    let object = ObjectRef::new(kind, &namespace, &name, &uid);
+    let good_news = story.state == Open::Closed;
+    let expected = events::name(&object, story.thread.fingerprint(&object.uid, good_news));
+    let is_ours = metadata.namespace == namespace && metadata.name == expected;
+    (is_ours && reporting_component == component).then_some((object, story))
 }
 
 /// A claim whose status we wrote.

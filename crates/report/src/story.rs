@@ -5,7 +5,7 @@ use std::hash::Hasher;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use volmedic_health::{Change, Condition, Held, Reason, Status, Subject, Transition, Vantage};
+use volmedic_health::{Change, Condition, Held, Reason, Subject, Transition};
 
 /// The annotation that carries a [`Story`].
 pub(crate) const ANNOTATION: &str = "volmedic.dev/story";
@@ -91,7 +91,7 @@ impl Story {
                     Subject::Volume(volume) => Some(volume.handle.to_string()),
                     Subject::Backend(_) => None,
                 },
-                vantage: vantage_word(vantage),
+                vantage: vantage.name(),
                 about,
                 status: condition.map(|condition| condition.status.to_string()),
                 reason: condition.map(|condition| condition.reason.to_string()),
@@ -127,7 +127,7 @@ impl Story {
 
     pub(crate) fn held(&self) -> Option<Held> {
         let condition = Condition::new(
-            status_from_word(self.thread.status.as_deref()?)?,
+            self.thread.status.as_deref()?.parse().ok()?,
             Reason::new(self.thread.reason.as_deref()?),
             &self.message,
         );
@@ -192,42 +192,9 @@ impl Hasher for Fnv {
     }
 }
 
-/// A vantage as one word, for whoever stores it.
-pub fn vantage_word(vantage: &Vantage) -> String {
-    match vantage {
-        Vantage::Controller => "controller".to_owned(),
-        Vantage::Node(name) => format!("node/{name}"),
-        Vantage::Host(name) => format!("host/{name}"),
-        Vantage::Kubelet(name) => format!("kubelet/{name}"),
-        Vantage::Cluster => "cluster".to_owned(),
-        Vantage::Pushed(source) => format!("pushed/{source}"),
-    }
-}
-
-/// Reads a vantage back.
-pub fn vantage_from_word(word: &str) -> Option<Vantage> {
-    Some(match word.split_once('/') {
-        None if word == "controller" => Vantage::Controller,
-        None if word == "cluster" => Vantage::Cluster,
-        Some(("node", name)) => Vantage::Node(name.into()),
-        Some(("host", name)) => Vantage::Host(name.into()),
-        Some(("kubelet", name)) => Vantage::Kubelet(name.into()),
-        Some(("pushed", source)) => Vantage::Pushed(source.into()),
-        _ => return None,
-    })
-}
-
-/// Reads a status back from how it is shown.
-pub fn status_from_word(word: &str) -> Option<Status> {
-    Status::from_api_value(word).or_else(|| {
-        let number = word.strip_prefix("Unrecognized(")?.strip_suffix(')')?;
-        number.parse().ok().map(Status::Unrecognized)
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use volmedic_health::{Conditions, Ending, Why, WhyKind};
+    use volmedic_health::{Conditions, Ending, Status, Vantage, Why, WhyKind};
 
     use super::*;
 
@@ -261,7 +228,7 @@ mod tests {
             assert_eq!(again, story);
             assert_eq!(again.state, state, "{}", again.kind);
             assert_eq!(again.at, transition(change.clone()).at, "to the nanosecond");
-            assert_eq!(vantage_from_word(&again.thread.vantage), Some(Vantage::Pushed("smart/d".into())));
+            assert_eq!(again.thread.vantage.parse(), Ok(Vantage::Pushed("smart/d".into())));
             if story.thread.about == About::Condition {
                 assert_eq!(again.held(), Some(Held { condition: c(), since }));
             }

@@ -4,13 +4,13 @@ mod args;
 mod nodes;
 mod page;
 mod ports;
+mod recalled;
 mod strangers;
 mod view;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::error::Error;
 use std::future::Future;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,13 +21,12 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
-use volmedic_api::ObjectRef;
 use volmedic_api::resource::LeaseName;
 use volmedic_csi::{AddressError, Limits, Protocol, Settings};
-use volmedic_health::{Ledger, Policy, Vantage, Volume};
+use volmedic_health::{Ledger, Policy, Vantage};
 use volmedic_inventory::Inventory;
 use volmedic_monitor::{Board, Pipe, Way};
-use volmedic_report::{HealthOptions, Recall, Reporter};
+use volmedic_report::{HealthOptions, Reporter};
 
 use args::Config;
 pub use args::{Args, with_two_dashes};
@@ -191,16 +190,13 @@ impl Leading {
         let reporter = Arc::new(Reporter::start(&client, &report, report_metrics.clone()));
 
         let recalled = tokio::select! {
-            recalled = recall(&client, &name, &inventory, &report) => recalled?,
+            recalled = recalled::read(&client, &name, &inventory, &report) => recalled?,
             ended = &mut over => return ended,
         };
         if inventory.volumes().known() == 0 {
             strangers::check(&client, &name, config.driver_name.is_some()).await?;
         }
         reporter.prime(&recalled.stored, &recalled.reported);
-        for (claim, standing) in &recalled.stale {
-            reporter.restate(claim, standing, Timestamp::now());
-        }
         for memo in recalled.memos {
             board.lock_ledger().recall(memo);
         }
@@ -221,6 +217,7 @@ impl Leading {
             tasks.spawn(watcher.run());
         }
         tasks.spawn(restate(reporter.clone(), inventory.clone(), board.clone(), name.clone()));
+        tasks.spawn(recalled::settle(reporter.clone(), board.clone(), recalled.unsettled));
 
         let chronicle = page.map(|(page, metrics)| {
             let chronicle = Arc::new(Chronicle::new(board.clone(), page.history().clone()));
@@ -271,68 +268,6 @@ impl Leading {
             }
         }
         ended
-    }
-}
-
-/// Which volume a claim is bound to. Needed for a moment only, but for all claims there are: so it keeps a number for
-/// each claim instead of its names, and looks again before it answers.
-struct Bound {
-    hasher: RandomState,
-    handles: HashMap<u64, Arc<str>>,
-}
-
-impl Bound {
-    fn new(inventory: &Inventory) -> Self {
-        let hasher = RandomState::new();
-        let volumes = inventory.volumes();
-        let mut all = Vec::with_capacity(volumes.len());
-        volumes.for_each(|handle| all.push(handle.clone()));
-        let mut handles = HashMap::with_capacity(all.len());
-        for handle in all {
-            for bound in volumes.claims(&handle) {
-                handles.insert(hasher.hash_one(&bound.claim), handle.clone());
-            }
-        }
-        Self { hasher, handles }
-    }
-
-    fn volume(&self, inventory: &Inventory, driver: &Arc<str>, claim: &ObjectRef) -> Option<Volume> {
-        let handle = self.handles.get(&self.hasher.hash_one(claim))?;
-        let is_bound = inventory.volumes().claims(handle).iter().any(|bound| bound.claim == *claim);
-        is_bound.then(|| Volume { driver: driver.clone(), handle: handle.clone() })
-    }
-}
-
-/// What was told before. Tried for as long as it takes: to begin without it would tell everything again.
-async fn recall(
-    client: &Client,
-    driver: &Arc<str>,
-    inventory: &Inventory,
-    report: &volmedic_report::Options,
-) -> anyhow::Result<volmedic_report::Recalled> {
-    inventory.ready().await;
-    let bound = Bound::new(inventory);
-    let recall = Recall {
-        component: report.voice.component.clone(),
-        field_manager: report.field_manager.clone(),
-        reports_of: report.health.as_ref().map(|health| health.driver.clone()),
-        vantage: Vantage::Controller,
-    };
-    let mut pause = Duration::from_secs(1);
-    loop {
-        let read = recall.read(
-            client,
-            |claim| bound.volume(inventory, driver, claim),
-            |subject, vantage| {
-                subject.driver() == driver && matches!(vantage, Vantage::Controller | Vantage::Cluster)
-            },
-        );
-        match read.await {
-            Ok(recalled) => return Ok(recalled),
-            Err(error) => tracing::warn!("{error}; trying again in {} s", pause.as_secs()),
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_mins(1));
     }
 }
 

@@ -82,7 +82,7 @@ struct StorageArgs {
 /// How volumes are looked at.
 #[derive(Debug, clap::Args)]
 struct CheckArgs {
-    /// Seconds without an answer after which a volume counts as hung.
+    /// Seconds without an answer to one call after which a volume counts as hung.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=300), value_name = "SECONDS")]
     check_deadline: u64,
     /// Percentage of used bytes from which a volume is out of capacity.

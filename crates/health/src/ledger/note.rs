@@ -13,6 +13,8 @@ use crate::{Change, Condition, Conditions, Ending, Policy, Sight, Status, Subjec
 pub(super) struct Note {
     /// Whether a look has ever succeeded.
     seen: bool,
+    /// Put back after a restart, and not judged since.
+    recalled: bool,
     held: Vec<Held>,
     told: Vec<Told>,
     missing: Row,
@@ -63,8 +65,10 @@ impl Note {
 
     /// Seen healthy, and nothing else to remember.
     pub(super) fn is_plain(&self) -> bool {
-        let Self { seen, held, told, missing, unlisted, failed, blind_since, changes, flapping } = self;
+        let Self { seen, recalled, held, told, missing, unlisted, failed, blind_since, changes, flapping } =
+            self;
         *seen
+            && !*recalled
             && held.is_empty()
             && told.is_empty()
             && missing.count == 0
@@ -77,6 +81,11 @@ impl Note {
 
     pub(super) fn is_adverse(&self) -> bool {
         !self.held.is_empty()
+    }
+
+    /// Whether what is held is only what an earlier run reported.
+    pub(super) fn is_recalled(&self) -> bool {
+        self.recalled
     }
 
     pub(super) fn is_blind(&self) -> bool {
@@ -140,6 +149,7 @@ impl Note {
 
     /// Believes this from now on. What was believed already keeps its age.
     fn hold(&mut self, policy: &Policy, now: Timestamp, since: Timestamp, conditions: Conditions) {
+        self.recalled = false;
         let before = std::mem::take(&mut self.held);
         let mut kept = 0;
         self.held.reserve_exact(conditions.len());
@@ -282,6 +292,7 @@ impl Note {
         flapping_since: Option<Timestamp>,
     ) {
         self.seen = true;
+        self.recalled = true;
         // A store may hold what no note ever would: the same condition twice, or too many.
         let ages: Vec<Held> = told;
         let clean = Conditions::new(ages.iter().map(|held| held.condition.clone()));

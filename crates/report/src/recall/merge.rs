@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
-use volmedic_api::ObjectRef;
+use volmedic_api::{Kind, ObjectRef};
 use volmedic_health::{Condition, Held, Memo, Status, Subject, Vantage, Volume, WellKnown};
 
 use super::Recalled;
@@ -36,16 +36,16 @@ impl Evidence {
         }
     }
 
-    pub(super) fn story(&mut self, claim: Option<ObjectRef>, vantage: Vantage, story: Story) {
+    pub(super) fn story(&mut self, object: ObjectRef, vantage: Vantage, story: Story) {
         for (status, at) in &story.replaces {
             let ended = Thread { status: Some(status.clone()), ..story.thread.clone() };
             let known = self.replaced.entry(ended).or_insert(*at);
             *known = (*known).max(*at);
         }
-        if let (Some(claim), Subject::Volume(volume), About::Condition) =
-            (claim, story.thread.subject(), story.thread.about)
+        if let (Kind::PersistentVolumeClaim, Subject::Volume(volume), About::Condition) =
+            (object.kind, story.thread.subject(), story.thread.about)
         {
-            self.claims.insert(claim, volume);
+            self.claims.insert(object, volume);
         }
         let newer = self.stories.get(&story.thread).is_none_or(|(_, known)| known.at < story.at);
         if newer {
@@ -63,7 +63,7 @@ impl Evidence {
     }
 
     pub(super) fn merge(self) -> Recalled {
-        let Self { vantage, stories, replaced, claims, stored, reported } = self;
+        let Self { vantage: self_vantage, stories, replaced, claims, stored, reported } = self;
         let said: Vec<Stored> = reported.values().map(|(_, reported)| reported.clone()).collect();
         // What the claim itself keeps counts.
         let (kept, mut stored) = (stored, reported);
@@ -80,7 +80,7 @@ impl Evidence {
             for condition in conditions {
                 let vantage = match condition.reason.well_known() {
                     Some(WellKnown::NodeDown) => &Vantage::Cluster,
-                    _ => &vantage,
+                    _ => &self_vantage,
                 };
                 let thread = thread_of(volume, vantage, condition);
                 let closed =
@@ -93,12 +93,16 @@ impl Evidence {
         for memo in memos.values_mut() {
             memo.told.sort_by(|a, b| rank(&a.condition).cmp(&rank(&b.condition)));
         }
-        let stale = stale(&memos, &claims, &stored);
+        let unsettled = unsettled(&memos, &claims, &stored);
+        // What waits for the driver's answer needs a memo, even one that nothing was reported in.
+        for (_, volume) in &unsettled {
+            memo(&mut memos, &Subject::Volume(volume.clone()), &self_vantage, Timestamp::UNIX_EPOCH);
+        }
         let mut told_on = claims;
         told_on.extend(stored.iter().map(|(claim, (volume, _))| (claim.clone(), volume.clone())));
         let kept = kept.into_values().map(|(_, stored)| stored).collect();
         let told_on = told_on.into_iter().collect();
-        Recalled { memos: memos.into_values().collect(), stored: kept, reported: said, stale, told_on }
+        Recalled { memos: memos.into_values().collect(), stored: kept, reported: said, unsettled, told_on }
     }
 }
 
@@ -122,7 +126,10 @@ fn memo<'a>(
 
 fn add(memo: &mut Memo, story: &Story) {
     match story.thread.about {
-        About::Condition => memo.told.extend(story.held()),
+        About::Condition => memo.told.extend(story.held().map(|mut held| {
+            held.condition.message = "".into();
+            held
+        })),
         About::Blindness => memo.blind_since = Some(story.since),
         About::Flapping => memo.flapping_since = Some(story.since),
     }
@@ -145,37 +152,34 @@ fn thread_of(volume: &Volume, vantage: &Vantage, condition: &Condition) -> Threa
     Thread {
         driver: volume.driver.to_string(),
         handle: Some(volume.handle.to_string()),
-        vantage: crate::story::vantage_word(vantage),
+        vantage: vantage.name(),
         about: About::Condition,
         status: Some(condition.status.to_string()),
         reason: Some(condition.reason.to_string()),
     }
 }
 
-/// Claims where the events got through and the status did not.
-fn stale(
+/// Claims whose events say something else than their status: the events got through and the status did not, or the
+/// events are not ours.
+fn unsettled(
     memos: &BTreeMap<(Subject, Vantage), Memo>,
     claims: &BTreeMap<ObjectRef, Volume>,
     stored: &BTreeMap<ObjectRef, (Volume, Stored)>,
-) -> Vec<(ObjectRef, Vec<Held>)> {
-    let mut told: HashMap<&Volume, Vec<Held>> = HashMap::new();
+) -> Vec<(ObjectRef, Volume)> {
+    let mut told: HashMap<&Volume, Vec<&Condition>> = HashMap::new();
     for memo in memos.values() {
         if let Subject::Volume(volume) = &memo.subject {
-            told.entry(volume).or_default().extend(memo.told.iter().cloned());
+            told.entry(volume).or_default().extend(memo.told.iter().map(|held| &held.condition));
         }
     }
     let mut all: BTreeMap<&ObjectRef, &Volume> = claims.iter().collect();
     all.extend(stored.iter().map(|(claim, (volume, _))| (claim, volume)));
-    let mut stale = Vec::new();
-    for (claim, volume) in all {
-        let standing = told.get(volume).cloned().unwrap_or_default();
-        let expected = set(standing.iter().map(|held| &held.condition));
+    all.retain(|claim, volume| {
+        let expected = told.get(volume).map(|told| set(told.iter().copied())).unwrap_or_default();
         let found = stored.get(claim).map(|(_, stored)| set(stored.conditions.iter())).unwrap_or_default();
-        if expected != found {
-            stale.push((claim.clone(), standing));
-        }
-    }
-    stale
+        expected != found
+    });
+    all.into_iter().map(|(claim, volume)| (claim.clone(), volume.clone())).collect()
 }
 
 fn set<'a>(conditions: impl Iterator<Item = &'a Condition>) -> Vec<(Status, String)> {

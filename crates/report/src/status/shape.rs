@@ -28,9 +28,8 @@ impl HealthStatus {
         Self { health_conditions, last_transition_time: Some(format!("{at:.0}")) }
     }
 
-    /// What can be understood of it.
     pub(crate) fn conditions(&self) -> Conditions {
-        Conditions::new(self.health_conditions.iter().filter_map(HealthCondition::read))
+        Conditions::new(self.health_conditions.iter().map(HealthCondition::read))
     }
 
     pub(crate) fn time(&self) -> Option<Timestamp> {
@@ -53,8 +52,8 @@ impl HealthCondition {
         Some(Self { status, reason: reason.to_string(), message: message.to_string() })
     }
 
-    fn read(&self) -> Option<Condition> {
-        Some(Condition::new(Status::from_api_value(&self.status)?, Reason::new(&self.reason), &self.message))
+    fn read(&self) -> Condition {
+        Condition::new(Status::of_word(&self.status), Reason::new(&self.reason), &self.message)
     }
 }
 
@@ -124,6 +123,6 @@ mod tests {
         assert_eq!(read(r#"{"lastTransitionTime":null}"#).time(), None);
         let odd = r#"{"healthConditions":[{"status":"Haunted","reason":"X"},{"status":"Degraded","reason":"Y","new":1}]}"#;
         let shown: Vec<String> = read(odd).conditions().iter().map(ToString::to_string).collect();
-        assert_eq!(shown, ["Degraded/Y"]);
+        assert_eq!(shown, ["Degraded/Y", "Unrecognized(0)/X"], "a word that we do not know is never health");
     }
 }

@@ -69,6 +69,7 @@ pub(crate) struct Desk {
     pub(crate) reporter: Reporter,
     pub(crate) registry: Registry,
     pub(crate) told: Vec<Transition>,
+    unsettled: Vec<(ObjectRef, Volume)>,
     limits: Limits,
 }
 
@@ -112,6 +113,7 @@ impl Desk {
             ledger: Ledger::new(policy()),
             registry,
             told: Vec::new(),
+            unsettled: Vec::new(),
             limits,
         }
     }
@@ -128,6 +130,7 @@ impl Desk {
             reporter,
             registry: _,
             told: _,
+            unsettled: _,
             limits,
         } = self;
         drop((reporter, ledger));
@@ -139,9 +142,7 @@ impl Desk {
         for memo in recalled.memos.clone() {
             next.ledger.recall(memo);
         }
-        for (claim, standing) in &recalled.stale {
-            next.reporter.restate(claim, standing, at(0));
-        }
+        next.unsettled.clone_from(&recalled.unsettled);
         (next, recalled)
     }
 
@@ -169,6 +170,22 @@ impl Desk {
         let subject = Subject::volume(self.driver.as_str(), handle);
         let told = self.ledger.record(at(second), &subject, &Vantage::Controller, sight);
         self.tell(told);
+        self.settle();
+    }
+
+    /// As the controller does it: what the driver has answered about is stored as it stands.
+    fn settle(&mut self) {
+        let Self { unsettled, ledger, reporter, .. } = self;
+        unsettled.retain(|(claim, volume)| {
+            let subject = Subject::Volume(volume.clone());
+            let unanswered = ledger.is_recalled(&subject, &Vantage::Controller);
+            if !unanswered {
+                let standing: Vec<Held> =
+                    ledger.beliefs(&subject).into_iter().flat_map(|(_, belief)| belief.conditions).collect();
+                reporter.restate(claim, &standing, at(0));
+            }
+            unanswered
+        });
     }
 
     pub(crate) fn tell(&mut self, transitions: Vec<Transition>) {
@@ -259,6 +276,14 @@ impl Desk {
 /// Told at once, so that each sight makes news.
 fn policy() -> Policy {
     Policy { flap_limit: 1_000, reword_every: SignedDuration::from_secs(1), ..Policy::default() }
+}
+
+/// What events alone bring back: all but the conditions' text, which anybody could have written.
+pub(crate) fn without_text(mut memos: Vec<Memo>) -> Vec<Memo> {
+    for held in memos.iter_mut().flat_map(|memo| &mut memo.told) {
+        held.condition.message = "".into();
+    }
+    memos
 }
 
 /// What memos say was told, as `handle: Status/Reason ...`, without times.

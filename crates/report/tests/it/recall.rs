@@ -17,7 +17,7 @@ async fn a_restart_neither_repeats_nor_loses() {
 
     let (mut desk, recalled) = desk.restart().await;
     assert_eq!(recalled.memos, memos, "all that the ledger would have kept");
-    assert_eq!(recalled.stale, Vec::new());
+    assert_eq!(recalled.unsettled, Vec::new());
     let asked = desk.asked.lock().unwrap().len();
     desk.see(100, "a", bad("Degraded/SlowIO,5 s+Odd/Haunted"));
     desk.see(100, "b", bad("DataLoss/MirrorLegLost"));
@@ -114,6 +114,6 @@ async fn killed_at_any_moment_the_end_is_the_same() {
         );
         let recalled = desk.recall().await;
         assert_eq!(words(&recalled.memos), wrong, "round {round}");
-        assert_eq!(recalled.stale, Vec::new(), "round {round}");
+        assert_eq!(recalled.unsettled, Vec::new(), "round {round}");
     }
 }

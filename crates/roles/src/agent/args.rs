@@ -101,7 +101,8 @@ struct CheckArgs {
     /// Interval between two checks of each volume. A volume is also checked immediately when the kernel reports a change.
     #[arg(long, default_value = "1m", value_parser = positive, value_name = "DURATION")]
     monitor_interval: Duration,
-    /// Deadline of one check. A volume that does not answer in time is hung; a driver that does not answer is unreachable.
+    /// Deadline of one call to a volume or a driver. A volume that does not answer a call in time is hung; a driver that
+    /// does not answer is unreachable. All calls of one check of a volume have three times as long.
     #[arg(long, default_value = "10s", value_parser = positive, value_name = "DURATION")]
     probe_timeout: Duration,
     /// Maximum number of concurrent calls to one driver.

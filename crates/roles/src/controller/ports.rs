@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use volmedic_api::{Kind, ObjectRef};
 use volmedic_csi::dialect::ControllerProbe;
-use volmedic_health::{Subject, Transition, Volume};
-use volmedic_inventory::Change;
+use volmedic_health::{Change, Subject, Transition, Volume};
+use volmedic_inventory::Change as Listed;
 use volmedic_monitor::{Arrival, Board, ListEnd, Pages, Probe, Seen, Way};
 use volmedic_report::{Notice, ProbeResult, Probes, Reporter};
 
@@ -52,14 +52,14 @@ impl volmedic_monitor::Inventory for Volumes {
     fn drain(&self) -> Vec<Arrival> {
         let changes = self.inventory.volumes().changes();
         let first = std::mem::take(&mut *self.first.lock());
-        if first || changes.contains(&Change::Resync) {
+        if first || changes.contains(&Listed::Resync) {
             return vec![self.all()];
         }
         let arrival = |change| match change {
-            Change::Added(handle) => Some(Arrival::Added(handle)),
-            Change::Removed(handle) => Some(Arrival::Removed(handle)),
-            Change::ClaimsChanged(handle) => Some(Arrival::AudienceChanged(handle)),
-            Change::Resync => None,
+            Listed::Added(handle) => Some(Arrival::Added(handle)),
+            Listed::Removed(handle) => Some(Arrival::Removed(handle)),
+            Listed::ClaimsChanged(handle) => Some(Arrival::AudienceChanged(handle)),
+            Listed::Resync => None,
         };
         changes.into_iter().filter_map(arrival).collect()
     }
@@ -163,7 +163,14 @@ pub(super) struct Outlet {
 
 impl volmedic_monitor::Outlet for Outlet {
     fn tell(&mut self, transition: &Transition, about: Vec<ObjectRef>) {
-        let standing = standing(&self.board, &transition.subject);
+        let Transition { subject, vantage, change, at: _ } = transition;
+        if matches!(change, Change::Reminder { .. } | Change::Flapping { .. })
+            && self.board.lock_ledger().is_recalled(subject, vantage)
+        {
+            // The driver has not answered since the start, so nobody knows whether it still holds.
+            return;
+        }
+        let standing = standing(&self.board, subject);
         self.reporter.tell(&Notice { transition: transition.clone(), about, known_as: None, standing });
     }
 }

@@ -6,7 +6,6 @@ use volmedic_api::{Kind, ObjectRef};
 use volmedic_health::{
     Change, Condition, Conditions, Ending, Held, Memo, Reason, Subject, Transition, Volume, Why, WhyKind,
 };
-use volmedic_report::{status_from_word, vantage_from_word, vantage_word};
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +26,7 @@ impl ConditionWords {
     }
 
     fn read(self) -> Option<Condition> {
-        Some(Condition::new(status_from_word(&self.status)?, Reason::new(&self.reason), &self.message))
+        Some(Condition::new(self.status.parse().ok()?, Reason::new(&self.reason), &self.message))
     }
 }
 
@@ -84,7 +83,7 @@ impl MemoWords {
             |held: &Held| HeldWords { condition: ConditionWords::of(&held.condition), since: held.since };
         Self {
             subject: SubjectWords::of(subject),
-            vantage: vantage_word(vantage),
+            vantage: vantage.name(),
             told: told.iter().map(held).collect(),
             told_at: *told_at,
             blind_since: *blind_since,
@@ -98,7 +97,7 @@ impl MemoWords {
         let held = |HeldWords { condition, since }| Some(Held { condition: condition.read()?, since });
         Some(Memo {
             subject: subject.read(),
-            vantage: vantage_from_word(&vantage)?,
+            vantage: vantage.parse().ok()?,
             told: told.into_iter().map(held).collect::<Option<_>>()?,
             told_at,
             blind_since,
@@ -239,13 +238,7 @@ impl TransitionWords {
                 (since, ChangeWords::SeesAgain { ending: (*ending).into() })
             }
         };
-        Self {
-            at: *at,
-            subject: SubjectWords::of(subject),
-            vantage: vantage_word(vantage),
-            since: *since,
-            change,
-        }
+        Self { at: *at, subject: SubjectWords::of(subject), vantage: vantage.name(), since: *since, change }
     }
 
     pub(crate) fn read(self) -> Option<Transition> {
@@ -270,7 +263,7 @@ impl TransitionWords {
             }
             ChangeWords::SeesAgain { ending } => Change::SeesAgain { since, ending: ending.into() },
         };
-        Some(Transition { at, subject: subject.read(), vantage: vantage_from_word(&vantage)?, change })
+        Some(Transition { at, subject: subject.read(), vantage: vantage.parse().ok()?, change })
     }
 }
 
@@ -301,6 +294,20 @@ mod tests {
 
     fn condition(reason: &str) -> Condition {
         Condition::new(Status::Inaccessible, Reason::new(reason), "a \"quoted\" text\u{0} with ünicode")
+    }
+
+    /// A line of the journal as version 0.1 wrote it: detectors were called `reporter` then.
+    #[test]
+    fn a_journal_line_that_an_earlier_version_wrote_is_read() {
+        let at = "2026-08-21T10:14:30Z".parse().unwrap();
+        let change = Change::Appeared { condition: condition("SlowIO"), since: at };
+        let vantage = Vantage::Pushed("scan".into());
+        let transition = Transition { at, subject: Subject::volume("d", "h"), vantage, change };
+        let written = serde_json::to_string(&TransitionWords::of(&transition)).unwrap();
+        assert!(written.contains(r#""pushed/scan""#), "{written}");
+        let old = written.replace("pushed/scan", "reporter/scan");
+        let read: TransitionWords = serde_json::from_str(&old).unwrap();
+        assert_eq!(read.read(), Some(transition), "{old}");
     }
 
     #[test]
