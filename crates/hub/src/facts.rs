@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use volmedic_api::resource::VantageKind;
-use volmedic_health::Condition;
+use volmedic_health::{Condition, Vantage};
 
 /// All there is to know of one claim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -91,13 +91,14 @@ pub struct Pushed {
 
 /// The name of a vantage: its kind and, where there are several, which one.
 pub(crate) fn vantage_name(kind: VantageKind, which: Option<&str>) -> String {
-    let word = match kind {
-        VantageKind::Controller => "controller",
-        VantageKind::Node => "node",
-        VantageKind::Host => "host",
-        VantageKind::Kubelet => "kubelet",
-        VantageKind::Cluster => "cluster",
-        VantageKind::Pushed => "pushed",
+    let which = || which.unwrap_or_default().into();
+    let vantage = match kind {
+        VantageKind::Controller => Vantage::Controller,
+        VantageKind::Node => Vantage::Node(which()),
+        VantageKind::Host => Vantage::Host(which()),
+        VantageKind::Kubelet => Vantage::Kubelet(which()),
+        VantageKind::Cluster => Vantage::Cluster,
+        VantageKind::Pushed => Vantage::Pushed(which()),
     };
-    which.map_or_else(|| word.to_owned(), |which| format!("{word}/{which}"))
+    vantage.name()
 }

@@ -67,11 +67,7 @@ impl Told {
 impl ToldCondition {
     /// A word that we do not know is never health.
     pub(crate) fn condition(&self) -> Condition {
-        let status = match self.status.as_str() {
-            "StorageDegraded" => Status::Degraded,
-            "StorageUnreachable" => Status::Inaccessible,
-            word => Status::from_api_value(word).unwrap_or(Status::Unrecognized(0)),
-        };
+        let status = Status::of_word(&self.status);
         Condition::new(status, Reason::new(&self.reason), self.message.as_deref().unwrap_or_default())
     }
 }

@@ -143,37 +143,9 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Reads back what [`Health`]'s `Display` wrote.
-pub(crate) fn parse_health(word: &str) -> Option<Health> {
-    let number = word.strip_prefix("Unrecognized(").and_then(|rest| rest.strip_suffix(')'));
-    match (word, number) {
-        (_, Some(number)) => Some(Health::Adverse(Status::Unrecognized(number.parse().ok()?))),
-        ("Healthy", _) => Some(Health::Healthy),
-        ("Unknown", _) => Some(Health::Unknown),
-        (word, _) => Status::from_api_value(word).map(Health::Adverse),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_health_survives_the_round_trip_through_words() {
-        for health in [
-            Health::Healthy,
-            Health::Unknown,
-            Health::Adverse(Status::Degraded),
-            Health::Adverse(Status::Inaccessible),
-            Health::Adverse(Status::DataLoss),
-            Health::Adverse(Status::Unrecognized(-7)),
-        ] {
-            assert_eq!(parse_health(&health.to_string()), Some(health));
-        }
-        for word in ["", "healthy", "Unrecognized", "Unrecognized(x)"] {
-            assert_eq!(parse_health(word), None, "{word}");
-        }
-    }
 
     #[test]
     fn grades_are_in_the_order_of_health_and_found_by_name() {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -9,11 +10,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::broadcast;
 use volmedic_health::{
-    Belief, Condition, Health, Held, Memo, Reason, Status, Subject, Transition, Vantage, Volume,
+    Belief, Condition, Health, Held, Memo, Reason, Status, Subject, Transition, UnknownWord, Vantage, Volume,
 };
-
-use crate::grade::parse_health;
-use crate::row::{parse_vantage, vantage_word};
 
 /// Who is further behind than this many changes is told that some were missed.
 const BACKLOG: usize = 256;
@@ -33,13 +31,13 @@ pub struct Moment {
     /// About all vantages together; `vantage` is then who saw the worst.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub whole: bool,
-    #[serde(serialize_with = "write_vantage", deserialize_with = "read_vantage")]
+    #[serde(serialize_with = "write_vantage", deserialize_with = "read_words")]
     pub vantage: Vantage,
     /// As [`Change::kind`](volmedic_health::Change::kind) has it.
     pub kind: Box<str>,
     pub warning: bool,
     /// How it was seen from this vantage after the change.
-    #[serde(serialize_with = "write_words", deserialize_with = "read_health")]
+    #[serde(serialize_with = "write_words", deserialize_with = "read_words")]
     pub health: Health,
     /// What was wrong after the change, worst first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -55,7 +53,7 @@ pub struct Moment {
 /// A condition as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
-    #[serde(serialize_with = "write_words", deserialize_with = "read_status")]
+    #[serde(serialize_with = "write_words", deserialize_with = "read_words")]
     pub status: Status,
     pub reason: Box<str>,
     pub message: Box<str>,
@@ -194,28 +192,17 @@ impl History {
 }
 
 fn write_vantage<S: Serializer>(vantage: &Vantage, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&vantage_word(vantage))
-}
-
-fn read_vantage<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vantage, D::Error> {
-    let word = String::deserialize(deserializer)?;
-    parse_vantage(&word).ok_or_else(|| serde::de::Error::custom("no such vantage"))
+    serializer.serialize_str(&vantage.name())
 }
 
 fn write_words<T: fmt::Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
 }
 
-fn read_health<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Health, D::Error> {
-    let word = String::deserialize(deserializer)?;
-    parse_health(&word).ok_or_else(|| serde::de::Error::custom("no such health"))
-}
-
-fn read_status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Status, D::Error> {
-    match read_health(deserializer)? {
-        Health::Adverse(status) => Ok(status),
-        Health::Healthy | Health::Unknown => Err(serde::de::Error::custom("no such status")),
-    }
+fn read_words<'de, T: FromStr<Err = UnknownWord>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
 #[cfg(test)]
@@ -251,6 +238,18 @@ mod tests {
         let mut again = Ledger::new(Policy::default());
         again.recall(last.memo().unwrap());
         assert_eq!(again.memos(), ledger.memos());
+    }
+
+    /// As version 0.1 stored it: detectors were called `reporter` then.
+    #[test]
+    fn a_moment_of_an_external_detector_that_an_earlier_version_wrote_is_read() {
+        let (_, moments) = story();
+        let vantage = Vantage::Pushed("scan".into());
+        let moment = Moment { vantage, ..moments[0].clone() };
+        let written = serde_json::to_string(&moment).unwrap();
+        assert!(written.contains(r#""pushed/scan""#), "{written}");
+        let old = written.replace("pushed/scan", "reporter/scan");
+        assert_eq!(serde_json::from_str::<Moment>(&old).unwrap(), moment, "{old}");
     }
 
     #[test]

@@ -148,32 +148,6 @@ impl From<(&Vantage, volmedic_health::Belief)> for Sighting {
     }
 }
 
-/// A vantage in one word, for columns and for machines: `controller`, `node/worker-1`, `host/worker-1`.
-pub fn vantage_word(vantage: &Vantage) -> String {
-    match vantage {
-        Vantage::Controller => "controller".to_owned(),
-        Vantage::Node(name) => format!("node/{name}"),
-        Vantage::Host(name) => format!("host/{name}"),
-        Vantage::Kubelet(name) => format!("kubelet/{name}"),
-        Vantage::Cluster => "cluster".to_owned(),
-        Vantage::Pushed(source) => format!("reporter/{source}"),
-    }
-}
-
-/// Reads back what [`vantage_word`] wrote.
-pub fn parse_vantage(word: &str) -> Option<Vantage> {
-    Some(match word.split_once('/') {
-        None if word == "controller" => Vantage::Controller,
-        None if word == "cluster" => Vantage::Cluster,
-        Some(("node", name)) => Vantage::Node(name.into()),
-        Some(("host", name)) => Vantage::Host(name.into()),
-        Some(("kubelet", name)) => Vantage::Kubelet(name.into()),
-        // The resources say `pushed`.
-        Some(("reporter" | "pushed", source)) => Vantage::Pushed(source.into()),
-        _ => return None,
-    })
-}
-
 /// The shape that machines read. Absent fields say that there is nothing of that kind.
 impl Serialize for Row {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -237,35 +211,12 @@ impl Serialize for Sighting {
             since: *since,
         });
         Shape {
-            vantage: vantage_word(&self.vantage),
+            vantage: self.vantage.name(),
             health: self.health.to_string(),
             conditions: conditions.collect(),
             blind_since: self.blind_since,
             flapping_since: self.flapping_since,
         }
         .serialize(serializer)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn vantages_survive_the_round_trip_through_words() {
-        for vantage in [
-            Vantage::Controller,
-            Vantage::Cluster,
-            Vantage::Node("a/b".into()),
-            Vantage::Host("".into()),
-            Vantage::Kubelet("worker-1".into()),
-            Vantage::Pushed("detector".into()),
-        ] {
-            assert_eq!(parse_vantage(&vantage_word(&vantage)), Some(vantage));
-        }
-        assert_eq!(parse_vantage("pushed/detector"), Some(Vantage::Pushed("detector".into())));
-        for word in ["", "node", "elsewhere/x"] {
-            assert_eq!(parse_vantage(word), None, "{word}");
-        }
     }
 }

@@ -96,10 +96,7 @@ impl HealthCondition {
             ConditionType::HealthUnknown => Status::Unrecognized(0),
         };
         let code = self.error_code.as_deref().unwrap_or_default();
-        let number = code.strip_prefix("Unrecognized(").and_then(|rest| rest.strip_suffix(')'));
-        let status = Status::from_api_value(code)
-            .or_else(|| number.and_then(|number| number.parse().ok()).map(Status::Unrecognized))
-            .unwrap_or(usual);
+        let status = code.parse().unwrap_or(usual);
         Some(Condition::new(status, Reason::new(&self.reason), &self.message))
     }
 

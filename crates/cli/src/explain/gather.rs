@@ -10,7 +10,6 @@ use serde::Serialize;
 use volmedic_api::Arrived;
 use volmedic_api::resource::{HealthWord, PastHeadline, StatusWord, VantageHealth, VolumeHealthStatus};
 use volmedic_health::{Health, Reason, Status, Vantage};
-use volmedic_view::row::vantage_word;
 use volmedic_view::timeline::{Lane, Span};
 use volmedic_view::{Row, timeline};
 
@@ -190,7 +189,7 @@ fn evidence(picture: &Picture, row: &Row) -> Vec<Evidence> {
                     volmedic_api::resource::NodeVantage::Node => Vantage::Node(node.clone()),
                     volmedic_api::resource::NodeVantage::Host => Vantage::Host(node.clone()),
                 };
-                all.push(Evidence { vantage: vantage_word(&vantage), lines: entry.evidence.clone() });
+                all.push(Evidence { vantage: vantage.name(), lines: entry.evidence.clone() });
             }
         }
     }

@@ -95,7 +95,7 @@ impl Page {
             self.line("  nobody");
         }
         for sighting in &claim.seen_by {
-            let word = volmedic_view::row::vantage_word(&sighting.vantage);
+            let word = sighting.vantage.name();
             let unverified = if explained.unverified.contains(&word) { " (unverified)" } else { "" };
             let health = self.paint.grade(Grade::of(sighting.health), &sighting.health.to_string());
             let since = sighting.since().map(|since| format!(" since {since:.0}")).unwrap_or_default();

@@ -56,13 +56,13 @@ impl Note {
     }
 
     fn from_story(story: Story) -> Option<Self> {
-        let vantage = volmedic_report::vantage_from_word(&story.vantage)?;
+        let vantage = story.vantage.parse().ok()?;
         let about =
             format!("{}/{}/{}", story.vantage, story.about, story.reason.as_deref().unwrap_or_default());
         let open = story.state == "open";
         let what = match (open, story.about.as_str(), story.status.as_deref()) {
             (true, "condition", Some(status)) => {
-                let status = volmedic_report::status_from_word(status)?;
+                let status = status.parse().ok()?;
                 let reason = Reason::new(story.reason.as_deref().unwrap_or_default());
                 What::Wrong(Condition::new(status, reason, &story.message), story.since)
             }

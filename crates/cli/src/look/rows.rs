@@ -6,7 +6,6 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use volmedic_api::resource::{ConditionStatus, HealthCondition, NodeVantage, VantageHealth};
 use volmedic_health::{Condition, Health, Held, Reason, Status, Vantage, WellKnown};
-use volmedic_view::row::parse_vantage;
 use volmedic_view::{Row, Sighting};
 
 use super::blind::{Blind, Cause};
@@ -167,7 +166,7 @@ impl<'a> Rows<'a> {
         let stored = picture.health_of(namespace, name, claim);
         if let Some(stored) = stored {
             let entry =
-                |entry: &VantageHealth| Some(Seen::of(parse_vantage(&entry.name)?, &entry.health_conditions));
+                |entry: &VantageHealth| Some(Seen::of(entry.name.parse().ok()?, &entry.health_conditions));
             all.extend(stored.vantages.iter().filter_map(entry));
             if let Some(report) = &stored.controller_report {
                 add(&mut all, Seen::of(Vantage::Controller, &report.health_conditions));

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
-use volmedic_health::Health;
+use volmedic_health::{Health, Vantage};
 use volmedic_view::Row;
 use volmedic_view::render::Paint;
-use volmedic_view::row::vantage_word;
 use volmedic_view::text::plain;
 
 use super::screen::{Shown, compose};
@@ -181,7 +180,7 @@ fn line(row: &Row, was: Option<&Condition>, now: Timestamp) -> String {
         "" => String::new(),
         message => format!(" ({})", plain(message)),
     };
-    let seers: Vec<String> = row.seers().map(vantage_word).collect();
+    let seers: Vec<String> = row.seers().map(Vantage::name).collect();
     let seers = if seers.is_empty() { String::new() } else { format!(", seen by {}", seers.join(", ")) };
     let next = if row.next().is_empty() { String::new() } else { format!(". Next: {}", row.next()) };
     format!("{now:.0} {}/{}: {was}{is}{said}{seers}{next}\n", plain(&row.namespace), plain(&row.claim))

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use volmedic_health::{Condition, Status, WellKnown};
 use volmedic_host::block::Sysfs;
-use volmedic_host::helper::{Answer, Helpers, Question};
+use volmedic_host::helper::{Answer, Deadline, Helpers, Question};
 use volmedic_host::mounts::Table;
 
 use super::facts::{Backing, Place, VolumeFacts};
@@ -19,7 +19,7 @@ use super::{Finding, Measured, Report, Thresholds, backing, kernel, mounted, rea
 /// How the checks are done.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// For one question to a volume.
+    /// For one call to a volume.
     pub deadline: Duration,
     /// How many entries of the volume's directory are read.
     pub entries: u32,
@@ -91,7 +91,7 @@ impl Checks {
             Depth::Shallow => self.examine(facts, table, depth),
             Depth::Deep => {
                 // A look may wait for a helper's place and then for its answer, and so may an older one before it.
-                let patience = self.settings.deadline * 4 + Duration::from_secs(1);
+                let patience = self.settings.deadline * 5 + Duration::from_secs(1);
                 let look = |waited: bool| {
                     if !waited {
                         return self.examine(facts, table, depth);
@@ -148,7 +148,10 @@ impl Checks {
         } else {
             Question::Directory { path, most: self.settings.entries }
         };
-        match self.helpers.look(&facts.id, &question, self.settings.deadline) {
+        // Callers rarely wait longer than 10 s for a call. A volume that is only slow is reported before that.
+        let call = self.settings.deadline;
+        let deadline = Deadline { call, whole: call * 3 / 2 };
+        match self.helpers.look(&facts.id, &question, deadline) {
             Ok(Answer::Directory(found)) => report.measured = Some(Measured::FileSystem(found.usage)),
             Ok(Answer::Device(found)) if found.bytes == 0 => {
                 let message =

@@ -8,6 +8,9 @@ pub(super) fn condition(error: &HelperError) -> Option<Condition> {
     if !error.is_about_the_volume() {
         return None;
     }
+    if matches!(error, HelperError::Slow { .. }) {
+        return Some(Condition::new(Status::Degraded, WellKnown::SlowIO.into(), &error.to_string()));
+    }
     let reason = error.errno().map_or(WellKnown::IOHung, reason_of);
     Some(Condition::new(Status::Inaccessible, reason.into(), &error.to_string()))
 }
@@ -61,6 +64,9 @@ mod tests {
         let told = condition(&hung).unwrap();
         assert_eq!(told.to_string(), "Inaccessible/IOHung");
         assert_eq!(&*told.message, "statfs on /v did not come back within 5.0 s");
+        let [after, call] = [8, 5].map(Duration::from_secs);
+        let slow = HelperError::Slow { step: "readdir".into(), path: "/v".into(), after, call };
+        assert_eq!(condition(&slow).unwrap().to_string(), "Degraded/SlowIO");
         for ours in [
             HelperError::Busy { key: "v".into() },
             HelperError::Full { limit: 1, waited: Duration::ZERO },

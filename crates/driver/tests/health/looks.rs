@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::sync::Barrier;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, unmount};
 use volmedic_driver::health::{Backing, Depth, Measured, Place};
@@ -104,8 +104,14 @@ fn kernel_error(fs_type: &'static str) {
     let volume = Volume::new(fs_type);
     let checks = checks();
     fs::write(format!("/sys/fs/ext4/loop{}/trigger_fs_error", volume.number), "a test").unwrap();
-    let found = volume.found(&checks);
-    assert!(found.contains(&"Degraded/FilesystemCorruption".to_owned()), "{found:?}");
+    // The kernel counts it a moment later.
+    let deadline = Instant::now() + Duration::from_mins(1);
+    let mut found = volume.found(&checks);
+    while !found.contains(&"Degraded/FilesystemCorruption".to_owned()) {
+        assert!(Instant::now() < deadline, "{found:?}");
+        std::thread::sleep(Duration::from_millis(20));
+        found = volume.found(&checks);
+    }
     assert!(volume.messages(&checks).contains("counted 1 ext4 errors"), "{}", volume.messages(&checks));
 }
 

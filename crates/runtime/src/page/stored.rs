@@ -8,7 +8,6 @@ use volmedic_api::resource::{
 };
 use volmedic_health::{Condition, Health, Held, Reason, Status, Vantage};
 use volmedic_view::history::Standing;
-use volmedic_view::row::parse_vantage;
 use volmedic_view::{Moment, Row, Sighting};
 
 /// Puts what is known of a claim's volume into its row. `known` gives names that many rows share one text.
@@ -114,7 +113,7 @@ pub fn moment(about: &About, past: &PastHeadline) -> Moment {
         }
         Health::Healthy | Health::Unknown => None,
     };
-    let seer = vantage.as_deref().and_then(parse_vantage);
+    let seer = vantage.as_deref().and_then(|name| name.parse().ok());
     let standing = condition.iter().map(|condition| Standing {
         status: condition.status,
         reason: condition.reason.as_str().into(),

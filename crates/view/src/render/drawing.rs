@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::row::vantage_word;
 use crate::text::{Age, fit, width};
 use crate::timeline::{Lane, Span};
 use crate::{Grade, render::Paint};
@@ -53,8 +52,8 @@ pub fn drawing(lanes: &[Lane], now: Timestamp, paint: Paint) -> String {
 fn name(lane: &Lane) -> String {
     match lane {
         Lane { whole: true, .. } => "all together".to_owned(),
-        Lane { backend: true, vantage, .. } => format!("storage, {}", vantage_word(vantage)),
-        Lane { vantage, .. } => vantage_word(vantage),
+        Lane { backend: true, vantage, .. } => format!("storage, {}", vantage.name()),
+        Lane { vantage, .. } => vantage.name(),
     }
 }
 

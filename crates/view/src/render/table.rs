@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
+use volmedic_health::Vantage;
 
-use crate::row::vantage_word;
 use crate::snapshot::Columns;
 use crate::text::{Age, fit, plain, width};
 use crate::{Call, Grade, Row};
@@ -104,7 +104,7 @@ impl Table {
         let head = columns.iter().filter(|(_, shown)| *shown).map(|(name, _)| *name).collect();
         let line = |row: &Row| {
             let since = row.since.map(|since| Age::between(since, now).to_string()).unwrap_or_default();
-            let seers: Vec<String> = row.seers().map(vantage_word).collect();
+            let seers: Vec<String> = row.seers().map(Vantage::name).collect();
             let cells = [
                 Cell::new(&row.namespace),
                 Cell::new(&row.claim),

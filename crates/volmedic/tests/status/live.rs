@@ -92,9 +92,7 @@ async fn changes_are_lines() {
         )
         .await;
     watch
-        .wait(
-            "shop/data: Healthy -> Degraded/DiskDegrading (9 sectors), seen by reporter/scan. Next: Plan its",
-        )
+        .wait("shop/data: Healthy -> Degraded/DiskDegrading (9 sectors), seen by pushed/scan. Next: Plan its")
         .await;
     objects::set_node_ready(&stage.client, "worker-1", "Unknown").await.unwrap();
     stage.kubectl(&["taint", "node", "worker-1", "node.kubernetes.io/unreachable:NoExecute"]);

@@ -1,6 +1,5 @@
 use serde_json::{Value, json};
 use volmedic_api::{Arrived, slim};
-use volmedic_view::row::vantage_word;
 
 use super::*;
 use crate::look::shape;
@@ -81,7 +80,7 @@ fn check(more: impl FnOnce(&mut Picture), expected: &str) {
     let row = rows.pop().expect("a row");
     assert!(rows.is_empty());
     let reason = if row.reason().is_empty() { String::new() } else { format!("/{}", row.reason()) };
-    let seers: Vec<String> = row.seen_by.iter().map(|sighting| vantage_word(&sighting.vantage)).collect();
+    let seers: Vec<String> = row.seen_by.iter().map(|sighting| sighting.vantage.name()).collect();
     let told = format!("{}{reason} by {}", row.health, seers.join(" "));
     assert_eq!(told.trim_end(), expected, "{row:?}");
     assert_eq!(row.next().is_empty(), row.health == Health::Healthy, "what is not well has a next step");
@@ -118,7 +117,7 @@ fn what_is_stored_is_of_this_claim_and_not_of_one_before_it() {
     let ill = json!({"vantages": [{"name": "pushed/scan", "kind": "Pushed", "health": "HealthWarning", "since": NOW,
         "healthConditions": [{"type": "HealthWarning", "status": "True", "errorCode": "Degraded", "reason": "SlowIO",
             "lastTransitionTime": NOW}]}], "headline": {"health": "HealthWarning"}});
-    check(|p| stored(p, "u-1", &ill), "Degraded/SlowIO by reporter/scan");
+    check(|p| stored(p, "u-1", &ill), "Degraded/SlowIO by pushed/scan");
     check(|p| stored(p, "u-0", &ill), "Unknown/NobodyLooks by");
     let report = json!({"controllerReport": {"driver": "d", "since": NOW, "healthConditions": [
         {"type": "HealthFailure", "status": "True", "errorCode": "DataLoss", "reason": "DiskFailure", "lastTransitionTime": NOW}]}});

@@ -7,7 +7,6 @@ use maud::{Markup, html};
 use volmedic_health::Vantage;
 
 use super::{Place, age, badge, bar, changes, document, link, name, pager, thousands};
-use crate::row::vantage_word;
 use crate::text::plain;
 use crate::{About, Grade, Moment, Page, Query, Row, Snapshot, Sort, Wanted};
 
@@ -295,7 +294,7 @@ fn line(snapshot: &Snapshot, row: &Row, places: bool, now: Timestamp) -> Markup 
                 }
             }
             td.seen data-label="Seen by" {
-                @for vantage in row.seers().take(NAMES) { span.word { (name(&vantage_word(vantage))) } " " }
+                @for vantage in row.seers().take(NAMES) { span.word { (name(&vantage.name())) } " " }
             }
             td.next data-label="Next" { (row.next()) }
         }
