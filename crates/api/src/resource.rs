@@ -14,7 +14,7 @@ use kube::CustomResourceExt;
 
 pub use condition::{ConditionStatus, ConditionType, HealthCondition};
 pub use node_volume_health::{
-    Agent, Check, ClaimName, Counts, NodeReport, NodeVantage, NodeVolume, NodeVolumeHealth,
+    Agent, Check, ClaimName, Counts, Coverage, CoverageGroup, NodeReport, NodeVantage, NodeVolume, NodeVolumeHealth,
     NodeVolumeHealthSpec, PodName,
 };
 pub use volume_health::{
@@ -38,6 +38,10 @@ pub mod limit {
     pub const HEALS: usize = 10;
     /// Volumes in one node's report; the worst.
     pub const NODE_VOLUMES: usize = 500;
+    /// Groups of volumes in the statement of what a node's agent probes.
+    pub const COVERAGE_GROUPS: usize = 64;
+    /// Volumes in one such group. All groups together are also bounded in bytes.
+    pub const COVERED: usize = 1500;
     /// Pods named for one volume.
     pub const PODS: usize = 16;
     pub const EVIDENCE: usize = 8;

@@ -55,6 +55,51 @@ pub struct NodeReport {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::CHECKS), extend("x-kubernetes-list-type" = "atomic"))]
     pub checks: Vec<Check>,
+    /// Which volumes of claims are probed on this node, and which are not and why. Absent if the agent does not say, as
+    /// agents before version 0.2; then nothing on this node counts as probed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<Coverage>,
+}
+
+/// The evidence for health: what was probed. It holds while the agent's Lease is renewed, and changes only when a volume
+/// begins or ceases to be probed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Coverage {
+    /// Maximum age in seconds of the last successful probe of a volume that counts as probed.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::count")]
+    pub within_seconds: u32,
+    /// Volumes with the same vantages or the same reason are one group. A volume is in at most one group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limit::COVERAGE_GROUPS), extend("x-kubernetes-list-type" = "atomic"))]
+    pub groups: Vec<CoverageGroup>,
+    /// Volumes that found no room here. They count as not probed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "schema::count")]
+    pub omitted: u32,
+}
+
+/// Volumes of which the agent says the same.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CoverageGroup {
+    /// The vantages from which each of them is probed. Empty if none is probed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "atomic"))]
+    pub probed_from: Vec<NodeVantage>,
+    /// Why they are not probed, as one CamelCase word.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub reason: String,
+    /// The same as a sentence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 512))]
+    pub message: String,
+    /// Names of PersistentVolumes, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limit::COVERED), inner(length(max = limit::NAME)), extend("x-kubernetes-list-type" = "atomic"))]
+    pub persistent_volumes: Vec<String>,
 }
 
 /// Who writes this.

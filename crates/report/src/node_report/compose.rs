@@ -49,6 +49,7 @@ pub fn node_report(
         volumes,
         omitted: 0,
         checks,
+        coverage: None,
     }
 }
 
