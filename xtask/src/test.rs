@@ -33,6 +33,10 @@ pub(crate) struct Args {
     /// Run the test programs N times while every core is busy, and print how often each test failed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with_all = ["only", "keep_going"])]
     stress: Option<u32>,
+    /// Run the tests that start a control plane, or the named parts, with another release of Kubernetes: v1.30 to v1.37,
+    /// or an exact release such as v1.33.0
+    #[arg(long, value_name = "RELEASE", conflicts_with = "quick")]
+    kubernetes: Option<String>,
     /// Continue after a failed step, to see all failures
     #[arg(long)]
     keep_going: bool,
@@ -57,7 +61,8 @@ impl fmt::Display for Misused {
 impl std::error::Error for Misused {}
 
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    let scope = Scope::of(workspace, &args.parts, args.quick).map_err(|error| Misused(error.to_string()))?;
+    let scope = Scope::of(workspace, &args.parts, args.quick, args.kubernetes.as_deref())
+        .map_err(|error| Misused(error.to_string()))?;
     if let Some(times) = args.stress {
         return stress::run(workspace, &scope, times);
     }
@@ -100,7 +105,7 @@ fn prepare(line: &CommandLine, workspace: &Workspace) -> Command {
     };
     command
         .args(&line.arguments)
-        .envs(line.variables.iter().copied())
+        .envs(line.variables.iter().map(|(name, value)| (name, value)))
         .current_dir(&workspace.root)
         .stdin(Stdio::null());
     command

@@ -14,8 +14,8 @@ use kube::CustomResourceExt;
 
 pub use condition::{ConditionStatus, ConditionType, HealthCondition};
 pub use node_volume_health::{
-    Agent, Check, ClaimName, Counts, Coverage, CoverageGroup, NodeReport, NodeVantage, NodeVolume, NodeVolumeHealth,
-    NodeVolumeHealthSpec, PodName,
+    Agent, Check, ClaimName, Counts, Coverage, CoverageGroup, NodeReport, NodeVantage, NodeVolume,
+    NodeVolumeHealth, NodeVolumeHealthSpec, PodName,
 };
 pub use volume_health::{
     Condition, ControllerReport, Headline, Heal, HealOutcome, HealthWord, LeaseName, Observed, PastHeadline,

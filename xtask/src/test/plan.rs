@@ -9,6 +9,24 @@ use xtask::workspace::{Dependency, Package, Workspace, tool_arguments};
 use super::{machine, programs};
 
 const TESTKIT: &str = "volmedic-testkit";
+/// The test kit starts the release of Kubernetes that this variable names.
+pub(super) const KUBERNETES: &str = "VOLMEDIC_KUBERNETES";
+
+/// The programs whose tests are about a behaviour of the API server: admission policies, resource definitions, events,
+/// server-side apply, watches, tokens. They run with another release unless parts are named.
+const ON_API_SERVER: &[&str] = &[
+    "heal/api",
+    "inventory/api_server",
+    "lease/election",
+    "report/it",
+    "testkit/control_plane",
+    "volmedic/controller",
+    "volmedic/doctor",
+    "volmedic/heal",
+    "volmedic/hub",
+    "volmedic/push",
+    "volmedic/status",
+];
 
 /// What is tested.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -19,13 +37,25 @@ pub(super) struct Scope {
     pub(super) programs: Vec<String>,
     /// Without tests that start Kubernetes or are slow.
     pub(super) quick: bool,
+    /// Another release of Kubernetes than the default one.
+    pub(super) kubernetes: Option<String>,
 }
 
 impl Scope {
     /// What these words on the command line mean, each once.
-    pub(super) fn of(workspace: &Workspace, words: &[String], quick: bool) -> Result<Self> {
-        let mut scope = Self { quick, ..Self::default() };
-        for word in words {
+    pub(super) fn of(
+        workspace: &Workspace,
+        words: &[String],
+        quick: bool,
+        kubernetes: Option<&str>,
+    ) -> Result<Self> {
+        let kubernetes = kubernetes.map(release).transpose()?;
+        let mut scope = Self { quick, kubernetes, ..Self::default() };
+        let usual: Vec<String> = match (words, &scope.kubernetes) {
+            ([], Some(_)) => ON_API_SERVER.iter().map(|&name| name.to_owned()).collect(),
+            _ => Vec::new(),
+        };
+        for word in words.iter().chain(&usual) {
             let (part, program) =
                 word.split_once('/').map_or((word.as_str(), None), |(part, rest)| (part, Some(rest)));
             let package = workspace.find(part)?;
@@ -44,6 +74,11 @@ impl Scope {
         Ok(scope)
     }
 
+    /// What the programs of this run need to know.
+    pub(super) fn variables(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+        self.kubernetes.iter().map(|release| (KUBERNETES, release.clone()))
+    }
+
     fn is_whole(&self) -> bool {
         self.packages.is_empty()
     }
@@ -55,16 +90,27 @@ impl Scope {
     /// As on the command line.
     pub(super) fn words(&self) -> Vec<&str> {
         let quick = self.quick.then_some("--quick");
+        let kubernetes = self.kubernetes.as_deref().into_iter().flat_map(|release| ["--kubernetes", release]);
         let whole = self.packages.iter().filter(|name| {
             let short = name.strip_prefix("volmedic-").unwrap_or(name);
             !self.programs.iter().any(|program| program.split('/').next() == Some(short))
         });
         quick
             .into_iter()
+            .chain(kubernetes)
             .chain(whole.map(String::as_str))
             .chain(self.programs.iter().map(String::as_str))
             .collect()
     }
+}
+
+/// A release as the test kit reads it. It knows which releases there are; this only refuses what cannot be one.
+fn release(text: &str) -> Result<String> {
+    let numbers = text.strip_prefix("v1.").unwrap_or_default();
+    if numbers.is_empty() || !numbers.chars().all(|letter| letter.is_ascii_digit() || letter == '.') {
+        bail!("`{text}` is not a Kubernetes release; write it as v1.33 or v1.33.0");
+    }
+    Ok(text.to_owned())
 }
 
 /// One step: what it is, how it is done, how to do it again alone, and how long it may take.
@@ -87,9 +133,9 @@ impl Step {
         }
     }
 
-    fn with_variable(mut self, name: &'static str, value: &'static str) -> Self {
+    fn with_variable(mut self, name: &'static str, value: &str) -> Self {
         if let Work::Child(line) = &mut self.work {
-            line.variables.push((name, value));
+            line.variables.push((name, value.to_owned()));
             self.rerun = line.to_string();
         }
         self
@@ -116,7 +162,7 @@ pub(super) enum Program {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CommandLine {
     pub(super) program: Program,
-    pub(super) variables: Vec<(&'static str, &'static str)>,
+    pub(super) variables: Vec<(&'static str, String)>,
     pub(super) arguments: Vec<String>,
 }
 
@@ -156,7 +202,9 @@ pub(super) fn steps(workspace: &Workspace, scope: &Scope) -> Vec<Step> {
     let clusters = |package: &Package| scope.has(&package.name) && starts_clusters(package);
     if !scope.quick && workspace.packages.iter().any(clusters) {
         let about = "Kubernetes, helm and the other Go programs that tests start, built once";
-        let mut build = tool("cluster", about, &["cluster", "build"], 120);
+        let release = scope.kubernetes.iter().flat_map(|release| ["--version", release]);
+        let words: Vec<&str> = ["cluster", "build"].into_iter().chain(release).collect();
+        let mut build = tool("cluster", about, &words, 120);
         // Most of it is a separate build. The first step made sure that Go is installed.
         build.starts_after = built;
         steps.push(build);
@@ -244,8 +292,12 @@ mod tests {
     use super::*;
 
     fn scope(words: &[&str], quick: bool) -> Result<Scope> {
+        with_release(words, quick, None)
+    }
+
+    fn with_release(words: &[&str], quick: bool, release: Option<&str>) -> Result<Scope> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        Scope::of(&Workspace::here()?, &words, quick)
+        Scope::of(&Workspace::here()?, &words, quick, release)
     }
 
     /// The names of the steps and how each is run alone.
@@ -268,6 +320,22 @@ mod tests {
             "{error}"
         );
         assert!(error.contains("hub"), "{error}");
+    }
+
+    #[test]
+    fn another_release_is_for_the_tests_on_the_api_server_unless_parts_are_named() {
+        let usual = with_release(&[], false, Some("v1.30")).unwrap();
+        assert_eq!(usual.programs, ON_API_SERVER);
+        let named = with_release(&["volmedic/hub"], false, Some("v1.33.0")).unwrap();
+        assert_eq!(named.words(), ["--kubernetes", "v1.33.0", "volmedic/hub"]);
+        assert_eq!(named.variables().collect::<Vec<_>>(), [(KUBERNETES, "v1.33.0".to_owned())]);
+        let steps = steps(&Workspace::here().unwrap(), &named);
+        let cluster = steps.iter().find(|step| step.name == "cluster").unwrap();
+        assert_eq!(cluster.rerun, "cargo xtask cluster build --version v1.33.0");
+        for bad in ["1.30", "v1.", "v1.30-rc.1", "latest"] {
+            let error = with_release(&[], false, Some(bad)).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{bad}` is not a Kubernetes release")), "{error}");
+        }
     }
 
     #[test]

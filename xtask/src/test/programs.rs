@@ -115,7 +115,7 @@ pub(super) fn run(workspace: &Workspace, scope: &Scope) -> Result<()> {
     let programs = list(workspace, scope)?;
     let folder = logs(workspace, "tests")?;
     let started = Instant::now();
-    let runs = run_all(&programs, &folder, scope.quick);
+    let runs = run_all(&programs, &folder, scope);
     let failed: Vec<&Run> = runs.iter().filter(|run| run.failure.is_some()).collect();
     for run in &failed {
         let text = fs::read(&run.log).unwrap_or_default();
@@ -158,7 +158,7 @@ pub(super) fn logs(workspace: &Workspace, name: &str) -> Result<PathBuf> {
 }
 
 /// Runs each program once and shows progress: a line when one begins, a line when it ends.
-pub(super) fn run_all(programs: &[Program], folder: &Path, no_cluster: bool) -> Vec<Run> {
+pub(super) fn run_all(programs: &[Program], folder: &Path, scope: &Scope) -> Vec<Run> {
     let count = programs.len();
     let begun = Mutex::new(0);
     in_lanes(programs.to_vec(), |program| {
@@ -169,7 +169,7 @@ pub(super) fn run_all(programs: &[Program], folder: &Path, no_cluster: bool) -> 
         };
         say::line(format_args!("[{number}/{count}] {} runs", program.name));
         let log = folder.join(program.name.replace('/', "-")).with_extension("log");
-        let run = perform(program, log, no_cluster);
+        let run = perform(program, log, scope);
         let seconds = run.took.as_secs_f64();
         match &run.failure {
             None => say::line(format_args!(
@@ -205,15 +205,15 @@ fn in_lanes<T: Send>(programs: Vec<Program>, perform: impl Fn(&Program) -> T + S
     results.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn perform(program: &Program, log: PathBuf, no_cluster: bool) -> Run {
+fn perform(program: &Program, log: PathBuf, scope: &Scope) -> Run {
     let start = Instant::now();
-    let failure = execute(program, &log, no_cluster).err();
+    let failure = execute(program, &log, scope).err();
     let text = fs::read(&log).unwrap_or_default();
     let tests = Tests::read(&String::from_utf8_lossy(&text));
     Run { program: program.name.clone(), tests, failure, log, took: start.elapsed() }
 }
 
-fn execute(program: &Program, log: &Path, no_cluster: bool) -> Result<(), String> {
+fn execute(program: &Program, log: &Path, scope: &Scope) -> Result<(), String> {
     let cannot = |error: std::io::Error| format!("its output cannot be kept in {}: {error}", log.display());
     let file = File::create(log).map_err(cannot)?;
     let copy = file.try_clone().map_err(cannot)?;
@@ -222,10 +222,11 @@ fn execute(program: &Program, log: &Path, no_cluster: bool) -> Result<(), String
         .current_dir(&program.folder)
         .env("CARGO_MANIFEST_DIR", &program.folder)
         .envs(once_only())
+        .envs(scope.variables())
         .stdin(Stdio::null())
         .stdout(file)
         .stderr(copy);
-    if no_cluster {
+    if scope.quick {
         command.env(NO_CLUSTER, "1");
     }
     child::wait(command, DEADLINE)
@@ -336,6 +337,7 @@ mod tests {
             packages: packages.iter().map(|name| (*name).to_owned()).collect(),
             programs: programs.iter().map(|name| (*name).to_owned()).collect(),
             quick,
+            kubernetes: None,
         };
         let of = |scope: &Scope| {
             let all = ["health", "health/properties", "volmedic", "volmedic/hub", "volmedic/watch"];

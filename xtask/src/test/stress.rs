@@ -20,7 +20,7 @@ pub(super) fn run(workspace: &Workspace, scope: &Scope, times: u32) -> Result<()
         say::line(format_args!("round {round} of {times}, with every core kept busy"));
         let round_folder = folder.join(round.to_string());
         fs::create_dir_all(&round_folder)?;
-        let runs = burners::beside(|| programs::run_all(&programs, &round_folder, scope.quick));
+        let runs = burners::beside(|| programs::run_all(&programs, &round_folder, scope));
         tally.add(&runs);
     }
     say::line(format_args!("\n{}\nwhat failed runs printed is in {}", tally.table(), folder.display()));
