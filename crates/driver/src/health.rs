@@ -28,5 +28,5 @@ pub use checks::{Checks, Depth, Settings};
 pub use dialect::{to_volume_condition, to_volume_health};
 pub use drive::{CsiStatus, DriveState, DriveStatus, Health, OperationalStatus, UnknownWord, Usage};
 pub use facts::{Backing, LoopFacts, Place, VolumeFacts};
-pub use fullness::Thresholds;
 pub use report::{Finding, Measured, Report};
+pub use volmedic_health::fullness::Thresholds;

@@ -14,13 +14,14 @@
 //!
 //! let told = ledger.record(noon, &volume, &Vantage::Controller, Sight::adverse([full]));
 //! assert!(matches!(told[0].change, Change::Appeared { .. }));
-//! // The same sight again is no news.
+//! // The next probe finds it healthy again.
 //! let told = ledger.record(noon, &volume, &Vantage::Controller, Sight::Healthy);
 //! assert!(matches!(told[0].change, Change::Cleared { .. }));
 //! # Ok::<(), jiff::Error>(())
 //! ```
 
 mod condition;
+pub mod fullness;
 mod headline;
 mod ledger;
 pub mod object;

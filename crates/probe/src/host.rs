@@ -43,8 +43,8 @@ mod writable;
 
 pub use checks::CheckState;
 pub use expected::{Expected, Key, Mode, Target};
-pub use fullness::Thresholds;
 pub use memory::{Baseline, Disk, Errors, Full, Place};
+pub use volmedic_health::fullness::Thresholds;
 pub use witness::Witness;
 
 use memory::Memory;

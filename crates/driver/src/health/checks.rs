@@ -5,6 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
+use volmedic_health::fullness::Full;
 use volmedic_health::{Condition, Status, WellKnown};
 use volmedic_host::block::Sysfs;
 use volmedic_host::helper::{Answer, Deadline, Helpers, Question};
@@ -13,7 +14,7 @@ use volmedic_host::mounts::Table;
 use super::facts::{Backing, Place, VolumeFacts};
 use super::flight::Flights;
 use super::fsck::{self, Checked, Fsck, Job, Tool, Verdict};
-use super::fullness::Full;
+use super::fullness;
 use super::{Finding, Measured, Report, Thresholds, backing, kernel, mounted, readable};
 
 /// How the checks are done.
@@ -132,9 +133,11 @@ impl Checks {
         report.checked = self.file_system_check(facts);
         report.findings.extend(anywhere(report.checked.iter().filter_map(corruption).collect()));
         let full = match report.measured {
-            Some(Measured::FileSystem(usage)) => {
-                self.lock_full().entry(facts.id.clone()).or_default().judge(self.settings.thresholds, usage)
-            }
+            Some(Measured::FileSystem(usage)) => fullness::judge(
+                self.lock_full().entry(facts.id.clone()).or_default(),
+                self.settings.thresholds,
+                usage,
+            ),
             _ => Vec::new(),
         };
         report.findings.extend(anywhere(full));
