@@ -84,8 +84,9 @@ pub(super) fn shrink(victim: &Victim) -> Result<()> {
 
 pub(super) fn restore_size(victim: &Victim) -> Result<()> {
     limit(victim, 0)?;
-    // Whatever failed meanwhile may have stopped the file system.
-    mounts::mount_anew(victim)
+    // What failed meanwhile may have stopped the file system. ext4 also records that its journal failed, if it wrote to it
+    // while the device was lost, until e2fsck has checked it.
+    if victim.kind == Kind::Ext4 { mounts::repair_ext4(victim) } else { mounts::mount_anew(victim) }
 }
 
 /// Zero is no limit.
