@@ -26,6 +26,8 @@ const PROVIDES: &[(&str, Probe)] = &[
     ("iproute2", Probe::Programs(&["ip"])),
     ("iptables", Probe::Programs(&["iptables"])),
     ("mount", Probe::Programs(&["mount", "umount", "losetup"])),
+    ("openssl", Probe::Programs(&["openssl"])),
+    ("perl", Probe::Programs(&["perl"])),
     ("prometheus", Probe::Programs(&["promtool"])),
     ("runc", Probe::Programs(&["runc"])),
     ("util-linux", Probe::Programs(&["nsenter", "unshare"])),

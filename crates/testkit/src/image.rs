@@ -23,6 +23,8 @@ pub struct Image {
     pub entrypoint: Vec<String>,
     pub command: Vec<String>,
     pub environment: Vec<String>,
+    /// As `65532:65532`; the runtime's default if empty.
+    pub user: String,
     pub labels: BTreeMap<String, String>,
     entries: Vec<Entry>,
 }
@@ -84,6 +86,7 @@ impl Image {
             "architecture": architecture()?,
             "os": "linux",
             "config": {
+                "User": self.user,
                 "Env": self.environment,
                 "Entrypoint": self.entrypoint,
                 "Cmd": self.command,

@@ -29,6 +29,8 @@ const NEEDS: &[Need] = &[
     Need { package: "groff-base", crates: &["volmedic"], purpose: "to render the manual pages" },
     Need { package: "iproute2", crates: &["volmedic", "volmedic-testkit"], purpose: "to set up the network of test pods" },
     Need { package: "mount", crates: &["volmedic", "volmedic-driver", "volmedic-host", "volmedic-testkit"], purpose: "to mount volumes" },
+    Need { package: "openssl", crates: &["xtask-tools"], purpose: "to check signatures as people do" },
+    Need { package: "perl", crates: &["xtask-tools"], purpose: "to unpack what scanners read" },
     Need { package: "prometheus", crates: &["volmedic"], purpose: "to try the alerts with promtool" },
     Need { package: "runc", crates: &["volmedic", "volmedic-testkit"], purpose: "to run test pods" },
     Need { package: "xfsprogs", crates: &["volmedic", "volmedic-driver"], purpose: "to make and check xfs volumes" },

@@ -1,5 +1,5 @@
 //! `cargo xtask dist`: what is shipped. A static program, an image with nothing else in it, the chart, a list of all that
-//! went in, and checksums of the lot.
+//! went in, how it was made, and checksums of the lot, signed if a key is given.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,14 @@ use volmedic_testkit::{hex_digest, packages};
 use crate::child;
 use crate::say;
 use crate::workspace::{self, Workspace};
+use components::Components;
+use provenance::Build;
 
+mod auditable;
+mod components;
+mod provenance;
 mod sbom;
+mod sign;
 
 const BUILD_LIMIT: Duration = Duration::from_hours(1);
 const RUN_LIMIT: Duration = Duration::from_secs(30);
@@ -31,11 +37,15 @@ pub(crate) struct Args {
     /// The image's name, without a tag
     #[arg(long, default_value = "volmedic", value_name = "NAME")]
     image: String,
+    /// A private key (PEM, curve P-256) to sign the checksums with
+    #[arg(long, value_name = "FILE")]
+    sign: Option<PathBuf>,
 }
 
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     let start = Instant::now();
-    let target = target()?;
+    let signer = args.sign.as_deref().map(sign::Signer::read).transpose()?;
+    let compiler = compiler()?;
     say::line("1/3 the program, as it is shipped. The first build takes about 4 minutes on two idle cores.");
     let built = build(workspace)?;
     // In the checkout and not in cargo's folder, so that what the documents say can be typed as it is.
@@ -46,6 +56,9 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let program = folder.join(PROGRAM);
     fs::copy(&built, &program).with_context(|| format!("cannot copy {}", built.display()))?;
+    let components = Components::of(workspace, PROGRAM, &compiler.target);
+    let components = components.context("the list of components cannot be made")?;
+    auditable::embed(&program, &components)?;
     let version = works(&program)?;
 
     say::line("2/3 the image");
@@ -57,9 +70,15 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     put(&format!("volmedic-image-{version}.tar"), &image.archive().context("the image cannot be made")?)?;
     say::line("3/3 the chart, the bill of materials and the checksums");
     package(&workspace.root.join("deploy/chart"), &version, &folder)?;
-    let bom = sbom::of(workspace, PROGRAM, &target).context("the list of components cannot be made")?;
-    put("volmedic.cdx.json", format!("{bom:#}\n").as_bytes())?;
-    put("SHA256SUMS", checksums(&folder)?.as_bytes())?;
+    put("volmedic.cdx.json", format!("{:#}\n", sbom::of(&components)).as_bytes())?;
+    let build = Build::of(workspace, &args.image, &compiler.target, &compiler.name)?;
+    let statement = provenance::statement(&build, &digests(&folder)?);
+    put("volmedic.provenance.json", format!("{statement:#}\n").as_bytes())?;
+    let sums = checksums(&folder)?;
+    put("SHA256SUMS", sums.as_bytes())?;
+    if let Some(signer) = signer {
+        put("SHA256SUMS.sig", format!("{}\n", signer.sign(sums.as_bytes())?).as_bytes())?;
+    }
     list(&folder)?;
     say::line(format_args!(
         "All of it is in {}, made in {} s. The image is named {}. README.md, \"On a cluster\", says how to load it and how \
@@ -71,13 +90,21 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What this machine is, in the words of rustc.
-fn target() -> Result<String> {
+/// The compiler that builds the program.
+struct Compiler {
+    /// Its name and version.
+    name: String,
+    /// The machine that it builds for.
+    target: String,
+}
+
+fn compiler() -> Result<Compiler> {
     let output = Command::new("rustc").arg("-vV").stdin(Stdio::null()).output();
     let output = output.context("rustc did not start; is it in PATH?")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).ok_or_else(|| anyhow!("`rustc -vV` does not say what machine this is: {text}"))
+    let target = text.lines().find_map(|line| line.strip_prefix("host: "));
+    let target = target.ok_or_else(|| anyhow!("`rustc -vV` does not say what machine this is: {text}"))?;
+    Ok(Compiler { name: text.lines().next().unwrap_or_default().to_owned(), target: target.to_owned() })
 }
 
 /// Builds the program as it is shipped and says where it is. `bench` measures the same file.
@@ -108,6 +135,9 @@ fn works(program: &Path) -> Result<String> {
 fn image(program: &Path, name: &str, version: &str) -> Result<Image> {
     let mut image = Image::new(&format!("{name}:{version}"));
     image.entrypoint = vec![format!("/{PROGRAM}")];
+    // By number, so that the kubelet need not look for a name. Beside a driver it must be the user who owns the socket, as in
+    // other sidecars; the chart sets another user for the hub.
+    image.user = "0:0".into();
     for (label, value) in [("title", PROGRAM), ("version", version), ("licenses", env!("CARGO_PKG_LICENSE"))]
     {
         image.labels.insert(format!("org.opencontainers.image.{label}"), value.to_owned());
@@ -138,12 +168,17 @@ fn package(chart: &Path, version: &str, folder: &Path) -> Result<()> {
 
 /// As `sha256sum --check` reads it.
 fn checksums(folder: &Path) -> Result<String> {
-    let lines = files(folder)?.into_iter().map(|path| {
+    let lines = digests(folder)?.into_iter().map(|(name, digest)| format!("{digest}  {name}\n"));
+    Ok(lines.collect::<Vec<_>>().concat())
+}
+
+/// The name and the SHA-256 digest of each file.
+fn digests(folder: &Path) -> Result<Vec<(String, String)>> {
+    let digest = |path: PathBuf| {
         let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(format!("{}  {name}\n", hex_digest(&bytes)))
-    });
-    lines.collect()
+        Ok((path.file_name().unwrap_or_default().to_string_lossy().into_owned(), hex_digest(&bytes)))
+    };
+    files(folder)?.into_iter().map(digest).collect()
 }
 
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {

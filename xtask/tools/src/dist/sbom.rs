@@ -1,104 +1,25 @@
-//! What went into a program: a bill of materials in CycloneDX's JSON, made from what cargo resolved.
+//! What went into a program: a bill of materials in CycloneDX's JSON.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::process::Stdio;
-
-use anyhow::{Context, Result, bail};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::workspace::{self, Workspace};
+use super::components::{Components, Package};
 
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-    resolve: Resolve,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    id: String,
-    name: String,
-    version: String,
-    license: Option<String>,
-    description: Option<String>,
-    /// None for what lies in this workspace.
-    source: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Resolve {
-    nodes: Vec<Node>,
-}
-
-#[derive(Deserialize)]
-struct Node {
-    id: String,
-    deps: Vec<Dependency>,
-}
-
-#[derive(Deserialize)]
-struct Dependency {
-    pkg: String,
-    dep_kinds: Vec<Kind>,
-}
-
-#[derive(Deserialize)]
-struct Kind {
-    /// `dev`, `build`, or nothing for what is linked in.
-    kind: Option<String>,
-}
-
-/// Of the package `program`, as it is built for `target`.
-pub(super) fn of(workspace: &Workspace, program: &str, target: &str) -> Result<Value> {
-    let mut command = workspace::cargo();
-    command.args(["metadata", "--format-version=1", "--locked", &format!("--filter-platform={target}")]);
-    let output = command.current_dir(&workspace.root).stdin(Stdio::null()).output();
-    let output = output.context("cargo did not start")?;
-    if !output.status.success() {
-        bail!("`cargo metadata` failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    bill(&output.stdout, program)
-}
-
-fn bill(metadata: &[u8], program: &str) -> Result<Value> {
-    let metadata: Metadata =
-        serde_json::from_slice(metadata).context("`cargo metadata` printed what this program cannot read")?;
-    let packages: BTreeMap<&str, &Package> =
-        metadata.packages.iter().map(|package| (package.id.as_str(), package)).collect();
-    let nodes: BTreeMap<&str, &Node> =
-        metadata.resolve.nodes.iter().map(|node| (node.id.as_str(), node)).collect();
-    let of_id = |id: &str| packages.get(id).copied().with_context(|| format!("cargo does not describe {id}"));
-    let root = metadata.packages.iter().find(|package| package.name == program && package.source.is_none());
-    let root = root.with_context(|| format!("there is no package {program} in this workspace"))?;
-
-    let mut linked = BTreeSet::from([root.id.as_str()]);
-    let mut open = vec![root.id.as_str()];
-    let mut edges = Vec::new();
-    while let Some(id) = open.pop() {
-        let node = nodes.get(id).with_context(|| format!("cargo did not resolve {id}"))?;
-        let is_linked =
-            |dependency: &&Dependency| dependency.dep_kinds.iter().any(|kind| kind.kind.is_none());
-        let below: BTreeSet<&str> =
-            node.deps.iter().filter(is_linked).map(|dependency| dependency.pkg.as_str()).collect();
-        let refs = below.iter().map(|id| of_id(id).map(reference)).collect::<Result<BTreeSet<_>>>()?;
-        edges.push((reference(of_id(id)?), refs));
-        open.extend(below.into_iter().filter(|id| linked.insert(id)));
-    }
-    edges.sort();
-    linked.remove(root.id.as_str());
-    let mut parts = linked.into_iter().map(of_id).collect::<Result<Vec<_>>>()?;
-    parts.sort_by_key(|package| (&package.name, &package.version));
-    Ok(json!({
+pub(super) fn of(components: &Components) -> Value {
+    let Components { packages, uses, root } = components;
+    let others = packages.iter().enumerate().filter(|(position, _)| position != root);
+    let dependencies = packages.iter().zip(uses).map(|(package, uses)| {
+        let uses: Vec<String> = uses.iter().map(|position| reference(&packages[*position])).collect();
+        json!({"ref": reference(package), "dependsOn": uses})
+    });
+    json!({
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
-        "metadata": {"component": component(root, "application")},
-        "components": parts.into_iter().map(|package| component(package, "library")).collect::<Vec<_>>(),
-        "dependencies":
-            edges.iter().map(|(name, below)| json!({"ref": name, "dependsOn": below})).collect::<Vec<_>>(),
-    }))
+        "metadata": {"component": component(&packages[*root], "application")},
+        "components": others.map(|(_, package)| component(package, "library")).collect::<Vec<_>>(),
+        "dependencies": dependencies.collect::<Vec<_>>(),
+    })
 }
 
 /// A package URL, which identifies a component.
@@ -127,7 +48,11 @@ fn component(package: &Package, kind: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::components;
     use super::*;
+    use crate::workspace::Workspace;
 
     /// What the schema of CycloneDX 1.6 requires, and what ties the document together.
     fn check(bill: &Value) {
@@ -157,28 +82,7 @@ mod tests {
 
     #[test]
     fn what_is_linked_is_listed_and_nothing_else() {
-        let package = |name: &str, license: Value, source: Value| json!({"id": name, "name": name, "version": "1.0.0", "license": license, "source": source});
-        let needs = |id: &str, deps: &[(&str, Value)]| {
-            let deps = deps.iter().map(|(pkg, kind)| json!({"pkg": pkg, "dep_kinds": [{"kind": kind}]}));
-            json!({"id": id, "deps": deps.collect::<Vec<_>>()})
-        };
-        let metadata = json!({
-            "packages": [
-                package("app", json!("Apache-2.0"), Value::Null),
-                package("linked", json!("MIT/Apache-2.0"), json!("registry")),
-                package("below", Value::Null, json!("registry")),
-                package("tests", json!("MIT"), json!("registry")),
-                package("builds", json!("MIT"), json!("registry")),
-            ],
-            "resolve": {"nodes": [
-                needs("app", &[("linked", Value::Null), ("tests", json!("dev")), ("builds", json!("build"))]),
-                needs("linked", &[("below", Value::Null)]),
-                needs("below", &[]),
-                needs("tests", &[]),
-                needs("builds", &[]),
-            ]},
-        });
-        let bill = bill(metadata.to_string().as_bytes(), "app").unwrap();
+        let bill = of(&components::example());
         check(&bill);
         let names: Vec<&Value> =
             bill["components"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
@@ -192,7 +96,8 @@ mod tests {
 
     #[test]
     fn the_program_itself_has_a_complete_list() {
-        let bill = of(&Workspace::here().unwrap(), "volmedic", "x86_64-unknown-linux-gnu").unwrap();
+        let workspace = Workspace::here().unwrap();
+        let bill = of(&Components::of(&workspace, "volmedic", "x86_64-unknown-linux-gnu").unwrap());
         check(&bill);
         let names: BTreeSet<&str> =
             bill["components"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
