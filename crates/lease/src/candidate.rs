@@ -206,6 +206,10 @@ impl Runner {
         if !self.config.labels.is_empty() {
             lease.metadata.labels.get_or_insert_default().extend(self.config.labels.clone());
         }
+        let annotations = self.config.annotations.borrow();
+        if !annotations.is_empty() {
+            lease.metadata.annotations.get_or_insert_default().extend(annotations.clone());
+        }
     }
 
     /// Gives the lease up. The last renewal may have got through unnoticed, so it is read again on a conflict.

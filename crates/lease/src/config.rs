@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thiserror::Error;
+use tokio::sync::watch;
 
 /// client-go refuses a renew deadline that leaves no room for one retry with jitter; so do we.
 const ROOM: f64 = 1.2;
@@ -17,6 +18,8 @@ pub struct Config {
     pub identity: String,
     /// Put on the Lease when we write it.
     pub labels: BTreeMap<String, String>,
+    /// The same, as they are at that moment: a change travels with the next renewal and costs no write of its own.
+    pub annotations: watch::Receiver<BTreeMap<String, String>>,
     /// Others must respect us for so long after they last saw us renew.
     pub lease_duration: Duration,
     /// Without a renewal for so long, we stop leading by ourselves.
@@ -52,6 +55,7 @@ impl Config {
             name: name.to_owned(),
             identity: identity.to_owned(),
             labels: BTreeMap::new(),
+            annotations: watch::channel(BTreeMap::new()).1,
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(5),
@@ -59,8 +63,16 @@ impl Config {
     }
 
     pub fn check(&self) -> Result<(), ConfigError> {
-        let Self { namespace, name, identity, labels: _, lease_duration, renew_deadline, retry_period } =
-            self;
+        let Self {
+            namespace,
+            name,
+            identity,
+            labels: _,
+            annotations: _,
+            lease_duration,
+            renew_deadline,
+            retry_period,
+        } = self;
         let (lease, renew, retry) = (*lease_duration, *renew_deadline, *retry_period);
         for (what, text) in [("namespace", namespace), ("name", name), ("identity", identity)] {
             if text.is_empty() {

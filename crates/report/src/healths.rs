@@ -7,19 +7,21 @@
 mod place;
 mod write;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
 use parking_lot::Mutex;
+use serde::de::IgnoredAny;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use volmedic_api::ObjectRef;
-use volmedic_api::resource::{ControllerReport, HealthCondition, LeaseName, limit, time};
+use volmedic_api::resource::{ControllerReport, GROUP, HealthCondition, LeaseName, VERSION, limit, time};
 use volmedic_health::Conditions;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, call};
 use crate::heartbeat::Heartbeat;
 use crate::sender::{Gate, Verdict};
 use crate::status::{Desired, StatusJob, Stored};
@@ -37,8 +39,16 @@ pub struct HealthOptions {
     pub driver: String,
     /// The Lease that says that we live.
     pub lease: LeaseName,
-    /// Whether we have to renew it ourselves, because no leader election does.
-    pub beats: bool,
+    /// Where we have to renew it ourselves, because no leader election does.
+    pub beats: Option<Beats>,
+}
+
+/// What is on a Lease that we renew ourselves.
+#[derive(Debug, Clone)]
+pub struct Beats {
+    pub labels: BTreeMap<String, String>,
+    /// As they are at the moment of a renewal.
+    pub annotations: watch::Receiver<BTreeMap<String, String>>,
 }
 
 /// Writes our part of VolumeHealths.
@@ -50,6 +60,8 @@ pub(crate) struct Healths {
     /// What stands in which claim's object.
     known: Mutex<HashMap<ObjectRef, (Conditions, Timestamp)>>,
     heartbeat: Mutex<JoinSet<Infallible>>,
+    /// Whether a report was stored, so that the resources are known to be installed.
+    is_stored: watch::Sender<bool>,
 }
 
 impl Healths {
@@ -61,6 +73,7 @@ impl Healths {
             place: Mutex::default(),
             known: Mutex::default(),
             heartbeat: Mutex::default(),
+            is_stored: watch::Sender::new(false),
         }
     }
 
@@ -73,9 +86,10 @@ impl Healths {
         let any = !known.is_empty();
         drop(known);
         if any {
-            // Whoever reads them has to know that somebody still stands for them.
-            self.beat();
+            // A reader has to know that a controller still stands for them.
+            self.is_stored.send_replace(true);
         }
+        self.beat();
     }
 
     pub(crate) fn said_ill(&self) -> Vec<ObjectRef> {
@@ -123,6 +137,7 @@ impl Healths {
             Written::Stored => {
                 self.found(Found::There);
                 self.remember(claim, wanted);
+                self.is_stored.send_replace(true);
                 self.beat();
                 Ok(Verdict::Sent)
             }
@@ -163,13 +178,18 @@ impl Healths {
         }
     }
 
-    /// From the first report on, the hub must be able to see that we live.
+    /// Where VolumeHealths are installed there may be a hub, which must be able to see that we run and what we probe.
     fn beat(&self) {
         let mut running = self.heartbeat.lock();
-        if self.options.beats && running.is_empty() {
-            let HealthOptions { driver, lease, .. } = &self.options;
+        let HealthOptions { driver, lease, beats } = &self.options;
+        if let (Some(Beats { labels, annotations }), true) = (beats, running.is_empty()) {
             let heartbeat = Heartbeat::new(&self.client, &lease.namespace, &lease.name, driver, HEARTBEAT);
-            running.spawn(heartbeat.run());
+            let heartbeat = heartbeat.with(labels.clone(), annotations.clone());
+            let (client, is_stored) = (self.client.clone(), self.is_stored.subscribe());
+            running.spawn(async move {
+                installed(&client, is_stored).await;
+                heartbeat.run().await
+            });
         }
     }
 
@@ -189,6 +209,22 @@ impl Healths {
                 // Said where all missing rights are.
                 Found::Forbidden => {}
             }
+        }
+    }
+}
+
+/// Returns when VolumeHealths are installed, as the API server says or a report proved.
+async fn installed(client: &Client, mut is_stored: watch::Receiver<bool>) {
+    while !*is_stored.borrow_and_update() {
+        let request = http::Request::get(format!("/apis/{GROUP}/{VERSION}")).body(Vec::new());
+        let Ok(request) = request else { return };
+        if call(client.request::<IgnoredAny>(request)).await.is_ok() {
+            return;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(place::RETRY_EVERY) => {}
+            // It fails only when nobody can store anything any more; then this is about to be dropped.
+            _ = is_stored.changed() => {}
         }
     }
 }

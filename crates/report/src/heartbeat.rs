@@ -1,5 +1,6 @@
 //! That we live, for the hub: a Lease that is renewed.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::failure::Failure;
@@ -20,6 +22,9 @@ pub(crate) struct Heartbeat {
     name: String,
     holder: String,
     every: Duration,
+    labels: BTreeMap<String, String>,
+    /// As they are at the moment of a beat: a change costs no write of its own.
+    annotations: watch::Receiver<BTreeMap<String, String>>,
     /// As it was last read or written.
     lease: Option<Lease>,
     trouble: bool,
@@ -32,9 +37,20 @@ impl Heartbeat {
             name: name.to_owned(),
             holder: holder.to_owned(),
             every: every.max(Duration::from_millis(100)),
+            labels: BTreeMap::new(),
+            annotations: watch::channel(BTreeMap::new()).1,
             lease: None,
             trouble: false,
         }
+    }
+
+    /// With these on the Lease.
+    pub(crate) fn with(
+        self,
+        labels: BTreeMap<String, String>,
+        annotations: watch::Receiver<BTreeMap<String, String>>,
+    ) -> Self {
+        Self { labels, annotations, ..self }
     }
 
     pub(crate) async fn run(mut self) -> Infallible {
@@ -68,6 +84,14 @@ impl Heartbeat {
                 spec: None,
             }),
         };
+        for (texts, known) in [
+            (self.labels.clone(), &mut lease.metadata.labels),
+            (self.annotations.borrow().clone(), &mut lease.metadata.annotations),
+        ] {
+            if !texts.is_empty() {
+                known.get_or_insert_default().extend(texts);
+            }
+        }
         let seconds = (self.every * BEATS).as_secs().max(1);
         lease.spec = Some(LeaseSpec {
             holder_identity: Some(self.holder.clone()),

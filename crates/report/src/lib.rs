@@ -23,7 +23,7 @@ mod status;
 mod story;
 
 pub use events::{EVENT_REASONS, EventReason, Voice};
-pub use healths::HealthOptions;
+pub use healths::{Beats, HealthOptions};
 pub use metrics::{
     AgentPicture, ClaimUsage, Described, DriverPicture, HelperCounts, METRICS, Metrics, Picture, ProbeResult,
     Probes, Reports, Sick, View, register_agent, register_view,

@@ -1,6 +1,7 @@
 //! The controller role: beside a CSI controller plugin, about every volume of its driver, on every claim.
 
 mod args;
+mod coverage;
 mod nodes;
 mod page;
 mod ports;
@@ -19,14 +20,14 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use volmedic_api::resource::LeaseName;
 use volmedic_csi::{AddressError, Limits, Protocol, Settings};
 use volmedic_health::{Ledger, Policy, Vantage};
 use volmedic_inventory::Inventory;
 use volmedic_monitor::{Board, Pipe, Way};
-use volmedic_report::{HealthOptions, Reporter};
+use volmedic_report::{Beats, HealthOptions, Reporter};
 
 use args::Config;
 pub use args::{Args, with_two_dashes};
@@ -48,8 +49,8 @@ const OBSERVATIONS: usize = 256;
 const OVERFLOW_CHECK: Duration = Duration::from_secs(15);
 /// The Lease that says that we live, where no leader election does: this and the driver's name.
 pub const LEASE: &str = "volmedic-controller-";
-/// The label on our Lease that says how the driver tells health, or `nothing`.
-pub const TELLS: &str = "volmedic.dev/tells-health";
+/// The label on our Lease that says how the driver reports health, or `nothing`.
+pub const TELLS: &str = volmedic_api::REPORTS_HEALTH;
 /// Series of single volumes in one scrape.
 const SICK_SERIES: usize = 1000;
 
@@ -91,11 +92,15 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         () = process.signals.next() => return Ok(()),
     };
 
+    let (coverage, annotations) = watch::channel(coverage::Annotations::new());
+    let own_label = (TELLS.to_owned(), tells(&driver).to_owned());
+    let beats = Beats { labels: [own_label.clone()].into(), annotations: annotations.clone() };
     let leadership = match &config.election {
         Some(election) => {
             let mut labels = election.labels.clone();
-            labels.insert(TELLS.to_owned(), tells(&driver).to_owned());
+            labels.extend([own_label]);
             let lease = election.lease.election(&volmedic_lease::lock_name(&name), labels)?;
+            let lease = volmedic_lease::Config { annotations, ..lease };
             Leadership::stand(&client, lease, &process, page.as_deref())?
         }
         None => Leadership::default(),
@@ -103,7 +108,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     if leadership.won(&mut process).await? {
         let page = page.map(|page| (page, csi_metrics));
         let health = process.health.clone();
-        let role = Leading { config, client, driver, name, picture, page, health };
+        let role = Leading { config, client, driver, name, picture, page, health, coverage, beats };
         role.run(&inventory_metrics, report_metrics, leadership.over(&mut process.signals)).await?;
     }
     leadership.release(process).await;
@@ -137,7 +142,7 @@ fn tells(driver: &volmedic_csi::Driver) -> &'static str {
 }
 
 /// The hub sees by a Lease that we live: the one we lead by, or one of our own.
-fn told_to_hub(driver: &str, election: Option<&args::Election>) -> HealthOptions {
+fn told_to_hub(driver: &str, election: Option<&args::Election>, beats: Beats) -> HealthOptions {
     let lease = match election {
         Some(election) => {
             LeaseName { namespace: election.lease.namespace(), name: volmedic_lease::lock_name(driver) }
@@ -147,7 +152,7 @@ fn told_to_hub(driver: &str, election: Option<&args::Election>) -> HealthOptions
             name: volmedic_lease::sanitize(&format!("{LEASE}{driver}")).to_lowercase(),
         },
     };
-    HealthOptions { driver: driver.to_owned(), lease, beats: election.is_none() }
+    HealthOptions { driver: driver.to_owned(), lease, beats: election.is_none().then_some(beats) }
 }
 
 /// What it takes to lead.
@@ -160,6 +165,10 @@ struct Leading {
     /// Where it is shown, and what else is shown there.
     page: Option<(Arc<page::Page>, volmedic_csi::Metrics)>,
     health: Arc<Health>,
+    /// What is on our Lease about what we probe.
+    coverage: watch::Sender<coverage::Annotations>,
+    /// Where no leader election renews a Lease.
+    beats: Beats,
 }
 
 impl Leading {
@@ -169,7 +178,7 @@ impl Leading {
         report_metrics: volmedic_report::Metrics,
         over: impl Future<Output = anyhow::Result<()>>,
     ) -> anyhow::Result<()> {
-        let Self { config, client, driver, name, picture, page, health } = self;
+        let Self { config, client, driver, name, picture, page, health, coverage, beats } = self;
         let options = volmedic_inventory::Options {
             driver: (&*name).into(),
             node_watcher: config.node_grace.is_some(),
@@ -186,7 +195,7 @@ impl Leading {
         let mut report = volmedic_report::Options::of_controller(&name, &instance);
         report.limits.qps = config.qps;
         report.limits.burst = config.burst;
-        report.health = Some(told_to_hub(&name, config.election.as_ref()));
+        report.health = Some(told_to_hub(&name, config.election.as_ref(), beats));
         let reporter = Arc::new(Reporter::start(&client, &report, report_metrics.clone()));
 
         let recalled = tokio::select! {
@@ -230,6 +239,20 @@ impl Leading {
             });
             chronicle
         });
+        let settings = volmedic_monitor::Settings {
+            list_every: config.list_every,
+            look_every: config.look_every,
+            workers: config.workers,
+        };
+        let source = coverage::Source {
+            name: name.clone(),
+            driver: driver.clone(),
+            board: board.clone(),
+            inventory: inventory.clone(),
+            settings: settings.clone(),
+            deadline: config.call_deadline,
+        };
+        tasks.spawn(coverage::keep(source, coverage));
         let limits = Limits { page_deadline: config.call_deadline, ..Limits::default() };
         let probe = Arc::new(Driver {
             name: name.clone(),
@@ -237,11 +260,6 @@ impl Leading {
             counts: report_metrics.probes.clone(),
             told: Mutex::new(None),
         });
-        let settings = volmedic_monitor::Settings {
-            list_every: config.list_every,
-            look_every: config.look_every,
-            workers: config.workers,
-        };
         let to = Outlet { reporter: reporter.clone(), board: board.clone() };
         let outlet = page::Outlet { to, chronicle };
         let pace = settings.pace(&Way::Nothing);
