@@ -23,6 +23,7 @@ mod image;
 mod named;
 mod node;
 
+pub use image::busybox;
 pub use named::{Name, Status, Up, down, kubeconfig, kubectl, kubelet_folder, load, log, status, up};
 
 /// Both are ready within a second or two.

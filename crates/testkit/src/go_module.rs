@@ -1,4 +1,4 @@
-//! Programs that are built from a Go module of ours, once, and kept outside of the checkout.
+//! Programs that are built from a Go module, once, and kept outside of the checkout.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use serde::Deserialize;
+
 use crate::{cache, process};
 
 /// Free space that a first build needs: modules, build cache, linking.
@@ -15,19 +17,42 @@ const SPACE: u64 = 2 << 30;
 /// A first build takes a few minutes on two cores and fetches modules before.
 const BUILD_LIMIT: Duration = Duration::from_mins(30);
 
-/// A module that is carried in this crate.
+/// What is built, and where its sources are from.
 #[derive(Debug)]
 pub(crate) struct GoModule {
     /// Its folder in the cache.
     pub(crate) folder: &'static str,
     /// What it is, for messages: "the CSI sidecars".
     pub(crate) what: &'static str,
-    /// By path and text.
-    pub(crate) files: &'static [(&'static str, &'static str)],
+    pub(crate) source: Source,
     /// What is built.
     pub(crate) packages: &'static [&'static str],
     /// What must come of it.
     pub(crate) programs: &'static [&'static str],
+}
+
+/// Where the sources of a module are from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// This crate: files by path and text.
+    Carried(&'static [(&'static str, &'static str)]),
+    /// The Go module proxy.
+    Published(Published),
+}
+
+/// A module as its authors published it. It is copied and built in its own folder, because its `replace` lines count only
+/// there.
+#[derive(Debug)]
+pub(crate) struct Published {
+    pub(crate) module: &'static str,
+    pub(crate) version: &'static str,
+    /// What `go mod download -json` calls `Sum`. Anything else is refused.
+    pub(crate) sum: &'static str,
+    pub(crate) tags: &'static str,
+    /// Whether parts of it are written in C.
+    pub(crate) cgo: bool,
+    /// Files and folders of the module that are kept beside the programs, such as its manifests.
+    pub(crate) kept: &'static [&'static str],
 }
 
 impl GoModule {
@@ -35,7 +60,7 @@ impl GoModule {
     pub(crate) fn build(&self) -> Result<PathBuf> {
         let folder = cache::folder()?.join(self.folder);
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        let entry = folder.join(fingerprint(self.files));
+        let entry = folder.join(self.fingerprint());
         // Moved into place as a whole, so it is whole if it is there.
         if entry.is_dir() {
             return Ok(entry);
@@ -69,17 +94,29 @@ impl GoModule {
 
     /// Builds the module in `scratch` and returns the folder with the programs.
     fn compile(&self, scratch: &Path) -> Result<PathBuf> {
-        for (name, text) in self.files {
-            let path = scratch.join(name);
-            let parent = path.parent().unwrap_or(scratch);
-            fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        }
         let programs = scratch.join("programs");
         fs::create_dir_all(&programs).with_context(|| format!("cannot make {}", programs.display()))?;
-        let mut go = command("go", scratch, "readonly");
-        go.args(["build", "-trimpath", "-ldflags", "-s -w", "-o"]).arg(&programs).args(self.packages);
-        process::run(go, BUILD_LIMIT).context("is Go in PATH?")?.or_fail("`go build`")?;
+        let sources = scratch.join("sources");
+        let (tags, cgo) = match &self.source {
+            Source::Carried(files) => {
+                write(files, &sources)?;
+                ("", false)
+            }
+            Source::Published(published) => {
+                copy(&published.download(scratch)?, &sources)?;
+                for kept in published.kept {
+                    copy(&sources.join(kept), &programs.join(kept))?;
+                }
+                (published.tags, published.cgo)
+            }
+        };
+        if !self.packages.is_empty() {
+            let mut go = command("go", &sources, "readonly");
+            go.env("CGO_ENABLED", if cgo { "1" } else { "0" });
+            go.args(["build", "-trimpath", "-ldflags", "-s -w", "-tags", tags, "-o"]).arg(&programs);
+            go.args(self.packages);
+            process::run(go, BUILD_LIMIT).context("is Go in PATH?")?.or_fail("`go build`")?;
+        }
         for program in self.programs.iter().map(|name| programs.join(name)) {
             if !program.is_file() {
                 bail!("`go build` succeeded but made no {}", program.display());
@@ -89,6 +126,77 @@ impl GoModule {
         }
         Ok(programs)
     }
+
+    /// Changes whenever anything of the module changes, so that an old program is never taken for a new one.
+    fn fingerprint(&self) -> String {
+        let mut pieces = Vec::new();
+        match &self.source {
+            Source::Carried(files) => pieces.extend(files.iter().flat_map(|(name, text)| [*name, *text])),
+            Source::Published(Published { module, version, sum, tags, cgo, kept }) => {
+                pieces.extend([*module, *version, *sum, *tags, if *cgo { "cgo" } else { "" }]);
+                pieces.extend_from_slice(kept);
+                pieces.extend_from_slice(self.packages);
+            }
+        }
+        fingerprint(&pieces)
+    }
+}
+
+impl Published {
+    /// The folder of the module in Go's own cache. Fetched first if need be.
+    fn download(&self, scratch: &Path) -> Result<PathBuf> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Download {
+            #[serde(default)]
+            error: String,
+            #[serde(default)]
+            dir: PathBuf,
+            #[serde(default)]
+            sum: String,
+        }
+        let name = format!("{}@{}", self.module, self.version);
+        let mut download = command("go", scratch, "mod");
+        download.args(["mod", "download", "-json", &name]);
+        // It says in JSON what failed, too.
+        let said = process::run(download, BUILD_LIMIT).context("is Go in PATH?")?;
+        let found: Download = serde_json::from_str(&said.stdout)
+            .with_context(|| format!("`go mod download {name}` said: {} {}", said.stdout, said.stderr))?;
+        if !found.error.is_empty() {
+            bail!("{name} cannot be fetched: {}", found.error);
+        }
+        if found.sum != self.sum {
+            bail!("{name} has the checksum {}, not {}: it is not what was tested", found.sum, self.sum);
+        }
+        Ok(found.dir)
+    }
+}
+
+fn write(files: &[(&str, &str)], folder: &Path) -> Result<()> {
+    for (name, text) in files {
+        let path = folder.join(name);
+        let parent = path.parent().unwrap_or(folder);
+        fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Copies a file or a folder, so that it can be changed and removed: Go's own cache is read-only.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let cannot = || format!("cannot copy {} to {}", from.display(), to.display());
+    if !from.is_dir() {
+        let parent = to.parent().unwrap_or(to);
+        fs::create_dir_all(parent).with_context(cannot)?;
+        let content = fs::read(from).with_context(cannot)?;
+        return fs::write(to, content).with_context(cannot);
+    }
+    fs::create_dir_all(to).with_context(cannot)?;
+    for entry in fs::read_dir(from).with_context(cannot)? {
+        let name = entry.with_context(cannot)?.file_name();
+        copy(&from.join(&name), &to.join(&name))?;
+    }
+    Ok(())
 }
 
 /// Go in a folder, with `-mod` as given. Settings that users have for their own work do not change what is built.
@@ -110,10 +218,10 @@ pub(crate) fn command(go: impl AsRef<OsStr>, folder: &Path, modules: &str) -> Co
     command
 }
 
-/// Changes whenever anything of the module changes, so that an old program is never taken for a new one.
-fn fingerprint(files: &[(&str, &str)]) -> String {
+/// Twelve letters that stand for these texts.
+fn fingerprint(pieces: &[&str]) -> String {
     let mut all = Vec::new();
-    for piece in files.iter().flat_map(|(name, text)| [name, text]) {
+    for piece in pieces {
         all.extend_from_slice(&(piece.len() as u64).to_le_bytes());
         all.extend_from_slice(piece.as_bytes());
     }
@@ -128,10 +236,41 @@ mod tests {
 
     #[test]
     fn any_change_of_the_module_is_another_entry() {
-        let first = fingerprint(&[("go.mod", "a"), ("go.sum", "b")]);
-        assert_eq!(first, fingerprint(&[("go.mod", "a"), ("go.sum", "b")]));
-        for other in [[("go.mod", "ab"), ("go.sum", "")], [("go.mod", "a"), ("go.su", "mb")]] {
+        let first = fingerprint(&["go.mod", "a", "go.sum", "b"]);
+        assert_eq!(first, fingerprint(&["go.mod", "a", "go.sum", "b"]));
+        for other in [["go.mod", "ab", "go.sum", ""], ["go.mod", "a", "go.su", "mb"]] {
             assert_ne!(first, fingerprint(&other), "{other:?}");
         }
+    }
+
+    #[test]
+    fn another_version_tag_or_package_of_a_published_module_is_another_entry() {
+        let of = |version, tags, packages| {
+            let published =
+                Published { module: "example.com/m", version, sum: "h1:x", tags, cgo: false, kept: &[] };
+            let source = Source::Published(published);
+            GoModule { folder: "m", what: "m", source, packages, programs: &[] }.fingerprint()
+        };
+        let first = of("v1", "a", &["./cmd"]);
+        assert_eq!(first, of("v1", "a", &["./cmd"]));
+        assert_ne!(first, of("v2", "a", &["./cmd"]));
+        assert_ne!(first, of("v1", "b", &["./cmd"]));
+        assert_ne!(first, of("v1", "a", &["."]));
+    }
+
+    #[test]
+    fn a_copy_can_be_changed_although_its_original_is_read_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        fs::create_dir_all(from.join("deep")).unwrap();
+        fs::write(from.join("deep/file"), "text").unwrap();
+        let mut permissions = fs::metadata(from.join("deep/file")).unwrap().permissions();
+        permissions.set_readonly(true);
+        fs::set_permissions(from.join("deep/file"), permissions).unwrap();
+        copy(&from, &to).unwrap();
+        assert!(!fs::metadata(to.join("deep/file")).unwrap().permissions().readonly());
+        assert_eq!(fs::read_to_string(to.join("deep/file")).unwrap(), "text");
+        let error = copy(&from.join("none"), &to.join("none")).unwrap_err().to_string();
+        assert!(error.starts_with("cannot copy "), "{error}");
     }
 }

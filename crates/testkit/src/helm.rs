@@ -8,13 +8,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::go_module::GoModule;
+use crate::go_module::{GoModule, Source};
 use crate::process;
 
 const MODULE: GoModule = GoModule {
     folder: "helm",
     what: "helm",
-    files: &[("go.mod", include_str!("../go-helm/go.mod")), ("go.sum", include_str!("../go-helm/go.sum"))],
+    source: Source::Carried(&[
+        ("go.mod", include_str!("../go-helm/go.mod")),
+        ("go.sum", include_str!("../go-helm/go.sum")),
+    ]),
     packages: &["helm.sh/helm/v4/cmd/helm"],
     programs: &["helm"],
 };

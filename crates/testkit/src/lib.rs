@@ -6,6 +6,7 @@ pub mod cache;
 pub mod clone;
 pub mod cluster;
 pub mod control_plane;
+pub mod foreign;
 pub mod helm;
 pub mod image;
 pub mod kubernetes;

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::go_module::GoModule;
+use crate::go_module::{GoModule, Source};
 
 const MODULE: GoModule = GoModule {
     folder: "csi-sanity",
     what: "csi-sanity",
-    files: &[
+    source: Source::Carried(&[
         ("go.mod", include_str!("../go-sanity/go.mod")),
         ("go.sum", include_str!("../go-sanity/go.sum")),
-    ],
+    ]),
     packages: &["github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity"],
     programs: &["csi-sanity"],
 };

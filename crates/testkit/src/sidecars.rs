@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::go_module::GoModule;
+use crate::go_module::{GoModule, Source};
 
 mod companion;
 
@@ -17,11 +17,11 @@ pub use companion::Companion;
 const MODULE: GoModule = GoModule {
     folder: "sidecars",
     what: "the CSI sidecars",
-    files: &[
+    source: Source::Carried(&[
         ("go.mod", include_str!("../go-sidecars/go.mod")),
         ("go.sum", include_str!("../go-sidecars/go.sum")),
         ("registrar/main.go", include_str!("../go-sidecars/registrar/main.go")),
-    ],
+    ]),
     packages: &["github.com/kubernetes-csi/external-provisioner/v5/cmd/csi-provisioner", "./registrar"],
     programs: &["csi-provisioner", "registrar"],
 };

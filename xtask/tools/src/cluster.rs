@@ -10,7 +10,7 @@ use clap::Subcommand;
 use volmedic_testkit::Part;
 use volmedic_testkit::cluster::{self, Name, Options, Status};
 use volmedic_testkit::kubernetes::{self, Version};
-use volmedic_testkit::{helm, sanity, sidecars};
+use volmedic_testkit::{foreign, helm, sanity, sidecars};
 
 use crate::say;
 
@@ -88,6 +88,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
             helm::program()?;
             sidecars::build()?;
             sanity::program()?;
+            foreign::hostpath()?;
+            foreign::local_path()?;
+            foreign::provisioner()?;
             Ok(())
         }
         Action::Status => {

@@ -1,4 +1,4 @@
-//! The one image of every node, made of busybox.
+//! The one image of every node, made of busybox, and the base of others.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,12 @@ const WAIT: &str = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; do
 
 /// Writes the archive to `path`.
 pub(super) fn write(path: &Path) -> Result<()> {
+    let archive = busybox(crate::IMAGE, &[])?.archive().context("cannot put the node's image together")?;
+    fs::write(path, archive).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// An image with busybox in it, without the commands that something else will provide.
+pub fn busybox(name: &str, without: &[&str]) -> Result<Image> {
     let busybox = find()?;
     let list = {
         let mut command = Command::new(&busybox);
@@ -23,9 +29,8 @@ pub(super) fn write(path: &Path) -> Result<()> {
         process::run(command, Duration::from_secs(20))?.or_fail("`busybox --list`")?
     };
     let program = fs::read(&busybox).with_context(|| format!("cannot read {}", busybox.display()))?;
-    let archive =
-        image(program, list.split_whitespace()).archive().context("cannot put the node's image together")?;
-    fs::write(path, archive).with_context(|| format!("cannot write {}", path.display()))
+    let wanted = list.split_whitespace().filter(|applet| !without.contains(applet));
+    Ok(image(name, program, wanted))
 }
 
 fn find() -> Result<PathBuf> {
@@ -34,8 +39,8 @@ fn find() -> Result<PathBuf> {
     found.with_context(|| format!("busybox is not in any of {}; install busybox-static", places.join(", ")))
 }
 
-fn image<'a>(program: Vec<u8>, applets: impl Iterator<Item = &'a str>) -> Image {
-    let mut image = Image::new(crate::IMAGE);
+fn image<'a>(name: &str, program: Vec<u8>, applets: impl Iterator<Item = &'a str>) -> Image {
+    let mut image = Image::new(name);
     image.environment = vec!["PATH=/bin".into()];
     image.command = ["/bin/sh", "-c", WAIT].map(str::to_owned).into();
     for (folder, mode) in [("bin", 0o755), ("etc", 0o755), ("root", 0o700), ("tmp", 0o1777)] {
