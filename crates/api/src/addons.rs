@@ -6,10 +6,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::Shape;
 
 /// The pod that wrote the object, by its uid.
 pub const CREATED_BY: &str = "sidecar.csiaddons.openshift.io/createdByPodUID";
@@ -27,10 +29,58 @@ pub struct CsiAddonsNode {
     pub api_version: String,
     #[serde(default)]
     pub kind: String,
-    #[serde(default)]
+    /// Read without `managedFields`: an account that may write the object can put a time in there that the API server
+    /// accepts and no date type holds.
+    #[serde(default, deserialize_with = "without_managed_fields")]
     pub metadata: ObjectMeta,
     #[serde(default)]
     pub spec: CsiAddonsNodeSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Meta {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    generation: Option<i64>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+    finalizers: Option<Vec<String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+}
+
+fn without_managed_fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let Meta {
+        name,
+        namespace,
+        uid,
+        resource_version,
+        generation,
+        creation_timestamp,
+        deletion_timestamp,
+        labels,
+        annotations,
+        finalizers,
+        owner_references,
+    } = Meta::deserialize(deserializer)?;
+    Ok(ObjectMeta {
+        name,
+        namespace,
+        uid,
+        resource_version,
+        generation,
+        creation_timestamp,
+        deletion_timestamp,
+        labels,
+        annotations,
+        finalizers,
+        owner_references,
+        ..ObjectMeta::default()
+    })
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -97,6 +147,14 @@ impl CsiAddonsNode {
     }
 }
 
+impl Shape for CsiAddonsNode {
+    type Scope = NamespaceResourceScope;
+    const KIND: &'static str = Self::KIND;
+    const PLURAL: &'static str = Self::PLURAL;
+    const GROUP: &'static str = Self::GROUP;
+    const VERSION: &'static str = Self::VERSION;
+}
+
 impl Resource for CsiAddonsNode {
     type DynamicType = ();
     type Scope = NamespaceResourceScope;
@@ -144,6 +202,18 @@ mod tests {
         let written = serde_json::to_value(&node).unwrap();
         assert_eq!(written["spec"]["driver"]["nodeID"], "worker-7");
         assert!(serde_json::from_str::<CsiAddonsNode>("{}").unwrap().spec.driver.name.is_empty());
+    }
+
+    /// The API server accepts this time from every account that may write the object.
+    #[test]
+    fn a_managed_field_with_a_time_that_no_date_type_holds_spoils_nothing() {
+        let text = r#"{"metadata":{"name":"n","labels":{"a":"b"},"finalizers":["f"],"managedFields":[{"manager":"m",
+            "operation":"Update","time":"9999-12-31T23:59:59Z"}]},"spec":{"driver":{"name":"d"}}}"#;
+        let node: CsiAddonsNode = serde_json::from_str(text).unwrap();
+        assert_eq!((node.metadata.name.as_deref(), node.spec.driver.name.as_str()), (Some("n"), "d"));
+        // What others wrote is kept when the object is written back.
+        assert_eq!(node.metadata.labels.unwrap()["a"], "b");
+        assert_eq!(node.metadata.finalizers.unwrap(), ["f"]);
     }
 
     #[test]

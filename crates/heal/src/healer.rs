@@ -11,6 +11,7 @@ mod ports;
 mod record;
 mod registry;
 mod run;
+mod shapes;
 mod survey;
 mod trust;
 

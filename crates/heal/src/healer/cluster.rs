@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{
-    ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Pod,
-};
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use tokio::time::timeout;
-use volmedic_api::{Kind, ObjectRef};
+use volmedic_api::slim::Pod;
+use volmedic_api::{Arrived, Kind, ObjectRef};
 
 use super::ports::{Cluster, Found};
+use super::shapes::{Claim, ClaimRef, Volume, VolumeSpec};
 use super::{Filters, survey};
 use crate::mode::{Rules, Ruling};
 use crate::place::Place;
@@ -88,16 +87,16 @@ impl KubeCluster {
         Self { client, filters }
     }
 
-    pub(super) fn volumes(&self) -> Api<PersistentVolume> {
+    pub(super) fn volumes(&self) -> Api<Arrived<Volume>> {
         Api::all(self.client.clone())
     }
 
-    pub(super) fn claims(&self, namespace: &str) -> Api<PersistentVolumeClaim> {
+    pub(super) fn claims(&self, namespace: &str) -> Api<Arrived<Claim>> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
     /// Why the filters leave a volume out.
-    fn filtered(&self, spec: &PersistentVolumeSpec, namespace: &str) -> Option<Box<str>> {
+    fn filtered(&self, spec: &VolumeSpec, namespace: &str) -> Option<Box<str>> {
         let Filters { drivers, classes, namespaces, mounters } = &self.filters;
         let csi = spec.csi.as_ref();
         let driver = csi.map(|csi| csi.driver.as_str());
@@ -122,10 +121,9 @@ impl Cluster for KubeCluster {
         let Some(volume) = ask(&reading, self.volumes().get_opt(pv)).await? else {
             return Ok(Details::not_bound(format!("{reading} does not exist any more")));
         };
-        let version = volume.resource_version().unwrap_or_default();
-        let going = volume.metadata.deletion_timestamp.is_some();
-        let phase = volume.status.and_then(|status| status.phase).unwrap_or_default();
-        let spec = volume.spec.unwrap_or_default();
+        let (version, going) = (volume.resource_version().to_owned(), volume.is_going());
+        let Volume { spec, status } = readable(&reading, volume)?;
+        let phase = status.phase;
         let same = spec
             .csi
             .as_ref()
@@ -137,29 +135,23 @@ impl Cluster for KubeCluster {
             let state = if going { "being deleted" } else { phase.as_str() };
             return Ok(Details::not_bound(format!("{reading} is {state}, not Bound")));
         }
-        let ObjectReference { namespace, name, uid, .. } = spec.claim_ref.clone().unwrap_or_default();
-        let (namespace, name) = (namespace.unwrap_or_default(), name.unwrap_or_default());
+        let ClaimRef { namespace, name, uid } = spec.claim_ref.clone().unwrap_or_default();
         let reading = format!("the claim {namespace}/{name}");
         let Some(claim) = ask(&reading, self.claims(&namespace).get_opt(&name)).await? else {
             return Ok(Details::not_bound(format!("{reading} does not exist any more")));
         };
-        if claim.metadata.uid != uid {
+        if claim.uid() != uid {
             return Ok(Details::not_bound(format!("{reading} is another one by now")));
         }
-        let annotation = |key: &str| claim.annotations().get(key).map(String::as_str);
-        let approved = annotation(Rules::APPROVED).and_then(|time| time.parse::<Timestamp>().ok());
+        let claim = readable(&reading, claim)?;
+        let approved = claim.annotation(Rules::APPROVED).and_then(|time| time.parse::<Timestamp>().ok());
         Ok(Details {
             version: version.into(),
             bound: Ok(()),
             filtered: self.filtered(&spec, &namespace),
-            claim: Some(ObjectRef::new(
-                Kind::PersistentVolumeClaim,
-                &namespace,
-                &name,
-                claim.metadata.uid.as_deref().unwrap_or_default(),
-            )),
+            claim: Some(ObjectRef::new(Kind::PersistentVolumeClaim, &namespace, &name, &uid)),
             class: spec.storage_class_name.map(Into::into),
-            mode: annotation(Rules::ANNOTATION).map(Into::into),
+            mode: claim.annotation(Rules::ANNOTATION).map(Into::into),
             approval: approved.map_or(Approval::None, Approval::Given),
         })
     }
@@ -172,21 +164,22 @@ impl Cluster for KubeCluster {
         let reading = format!("the claim {namespace}/{claim}");
         let found = ask(&reading, self.claims(namespace).get_opt(claim)).await?;
         let found = found.ok_or_else(|| format!("{reading} does not exist"))?;
-        let pv = found
+        let pv = readable(&reading, found)?
             .spec
-            .and_then(|spec| spec.volume_name)
+            .volume_name
             .ok_or_else(|| format!("{reading} is bound to no PersistentVolume"))?;
         let reading = format!("the PersistentVolume {pv}");
         let volume = ask(&reading, self.volumes().get_opt(&pv)).await?;
+        let volume = volume.map(|volume| readable(&reading, volume)).transpose()?;
         let csi = volume
-            .and_then(|volume| volume.spec?.csi)
+            .and_then(|volume| volume.spec.csi)
             .ok_or_else(|| format!("{reading} does not exist, or belongs to no CSI driver"))?;
-        let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
+        let pods = Api::<Arrived<Pod>>::namespaced(self.client.clone(), namespace);
         let mut nodes = BTreeSet::new();
         let params = ListParams::default().limit(PAGE);
         for pod in survey::all(&pods, &params, "pods").await? {
             if survey::in_use(&pod) && survey::claims_of(&pod).any(|used| used == claim) {
-                nodes.extend(pod.spec.and_then(|spec| spec.node_name));
+                nodes.extend(pod.body.ok().and_then(|pod| pod.spec.node_name));
             }
         }
         let place = |node: String| Place::new(&*csi.driver, &*csi.volume_handle, &*node);
@@ -194,15 +187,14 @@ impl Cluster for KubeCluster {
     }
 
     async fn users(&self, node: &str, claim: &ObjectRef) -> Vec<ObjectRef> {
-        let pods = Api::<Pod>::namespaced(self.client.clone(), &claim.namespace);
+        let pods = Api::<Arrived<Pod>>::namespaced(self.client.clone(), &claim.namespace);
         let params = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PAGE);
         // Whom nobody knows, nobody tells; the claim is told in any case.
         let found = survey::all(&pods, &params, "pods").await.unwrap_or_default();
-        let uses = |pod: &Pod| survey::in_use(pod) && survey::claims_of(pod).any(|used| *used == *claim.name);
-        let about = |pod: Pod| {
-            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-            ObjectRef::new(Kind::Pod, &claim.namespace, pod.metadata.name.as_deref().unwrap_or_default(), uid)
+        let uses = |pod: &Arrived<Pod>| {
+            survey::in_use(pod) && survey::claims_of(pod).any(|used| *used == *claim.name)
         };
+        let about = |pod: Arrived<Pod>| ObjectRef::new(Kind::Pod, &claim.namespace, pod.name(), pod.uid());
         found.into_iter().filter(uses).take(MOST_PODS).map(about).collect()
     }
 }
@@ -217,4 +209,9 @@ pub(super) async fn ask<T>(
         Ok(Err(error)) => Err(format!("{what} cannot be read: {error}")),
         Err(_) => Err(format!("{what} cannot be read: the API server did not answer in time")),
     }
+}
+
+/// What was read of an object, if it could be.
+pub(super) fn readable<T>(what: &str, object: Arrived<T>) -> Result<T, String> {
+    object.body.map_err(|malformed| format!("{what} cannot be read: {}", malformed.why))
 }

@@ -5,14 +5,15 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use k8s_openapi::api::core::v1::Node;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use parking_lot::RwLock;
 use tokio::task::JoinHandle;
+use volmedic_api::Arrived;
 
 use super::ports::Nodes;
+use super::shapes::Node;
 use crate::refusal::NodeState;
 
 /// The node controller's own mark on nodes it does not hear from, and an administrator's on nodes that are off.
@@ -47,20 +48,21 @@ impl Drop for NodeStates {
 }
 
 async fn follow(client: Client, states: Arc<RwLock<HashMap<String, NodeState>>>) {
-    let mut events = pin!(watcher(Api::<Node>::all(client), watcher::Config::default()).default_backoff());
+    let mut events =
+        pin!(watcher(Api::<Arrived<Node>>::all(client), watcher::Config::default()).default_backoff());
     let mut listed = HashMap::new();
     let mut told = false;
     while let Some(event) = events.next().await {
         let write = || states.write();
         match event {
             Ok(Event::Init) => listed.clear(),
-            Ok(Event::InitApply(node)) => drop(listed.insert(node.name_any(), state(&node))),
+            Ok(Event::InitApply(node)) => drop(listed.insert(node.name().to_owned(), state(&node))),
             Ok(Event::InitDone) => {
                 *write() = std::mem::take(&mut listed);
                 told = false;
             }
-            Ok(Event::Apply(node)) => drop(write().insert(node.name_any(), state(&node))),
-            Ok(Event::Delete(node)) => drop(write().remove(&node.name_any())),
+            Ok(Event::Apply(node)) => drop(write().insert(node.name().to_owned(), state(&node))),
+            Ok(Event::Delete(node)) => drop(write().remove(node.name())),
             Err(error) => {
                 if !std::mem::replace(&mut told, true) {
                     tracing::warn!(%error, "the healer cannot watch nodes and goes by what it knew");
@@ -70,16 +72,16 @@ async fn follow(client: Client, states: Arc<RwLock<HashMap<String, NodeState>>>)
     }
 }
 
-fn state(node: &Node) -> NodeState {
-    let spec = node.spec.as_ref();
-    let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+/// A node that cannot be read is not known to be up, and nothing is healed there.
+fn state(arrived: &Arrived<Node>) -> NodeState {
+    let Ok(node) = &arrived.body else { return NodeState::Unknown };
+    let taints = node.spec.taints.as_deref().unwrap_or_default();
+    let conditions = node.status.conditions.as_deref().unwrap_or_default();
+    let ready = conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True");
     if !ready || taints.iter().any(|taint| DOWN_TAINTS.contains(&taint.key.as_str())) {
         return NodeState::Down;
     }
-    if spec.and_then(|spec| spec.unschedulable).unwrap_or(false) || node.metadata.deletion_timestamp.is_some()
-    {
+    if node.spec.unschedulable.unwrap_or(false) || arrived.is_going() {
         return NodeState::Cordoned;
     }
     NodeState::Up
@@ -95,20 +97,24 @@ mod tests {
     fn a_node_is_up_only_when_everything_says_so() {
         let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
         for (node, expected) in [
-            (json!({"metadata": {}, "status": ready}), NodeState::Up),
-            (json!({"metadata": {}, "spec": {"unschedulable": true}, "status": ready}), NodeState::Cordoned),
-            (json!({"metadata": {}}), NodeState::Down),
+            (json!({"metadata": {"name": "n"}, "status": ready}), NodeState::Up),
             (
-                json!({"metadata": {}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}),
+                json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}, "status": ready}),
+                NodeState::Cordoned,
+            ),
+            (json!({"metadata": {"name": "n"}}), NodeState::Down),
+            (
+                json!({"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}),
                 NodeState::Down,
             ),
             (
-                json!({"metadata": {}, "status": ready, "spec": {"taints": [
+                json!({"metadata": {"name": "n"}, "status": ready, "spec": {"taints": [
                     {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]}}),
                 NodeState::Down,
             ),
+            (json!({"metadata": {"name": "n"}, "status": {"conditions": 3}}), NodeState::Unknown),
         ] {
-            assert_eq!(state(&serde_json::from_value(node.clone()).unwrap()), expected, "{node}");
+            assert_eq!(state(&serde_json::from_str(&node.to_string()).unwrap()), expected, "{node}");
         }
     }
 }

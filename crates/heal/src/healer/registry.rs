@@ -13,6 +13,7 @@ use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
+use volmedic_api::Arrived;
 use volmedic_api::addons::CsiAddonsNode;
 use volmedic_csi::Backoff;
 
@@ -82,7 +83,7 @@ impl Registry {
 
     /// For ever, or until nobody listens to the news.
     pub async fn run(self, news: mpsc::Sender<RelayNews>) {
-        let objects = Api::<CsiAddonsNode>::all(self.client.clone());
+        let objects = Api::<Arrived<CsiAddonsNode>>::all(self.client.clone());
         let mut events = pin!(watcher(objects, watcher::Config::default()).default_backoff());
         let mut book = Book { seen: BTreeMap::new(), served: HashMap::new(), news };
         let mut looks: JoinSet<(Key, Box<str>, Result<Relayed, Distrust>)> = JoinSet::new();
@@ -105,7 +106,7 @@ impl Registry {
                     Some(Ok(Event::Init)) => listed.clear(),
                     Some(Ok(Event::InitApply(object))) => {
                         listed.insert(key(&object));
-                        book.put(object).await;
+                        self.put(&mut book, object).await;
                     }
                     Some(Ok(Event::InitDone)) => {
                         told = false;
@@ -114,7 +115,7 @@ impl Registry {
                             book.take(&key).await;
                         }
                     }
-                    Some(Ok(Event::Apply(object))) => book.put(object).await,
+                    Some(Ok(Event::Apply(object))) => self.put(&mut book, object).await,
                     Some(Ok(Event::Delete(object))) => book.take(&key(&object)).await,
                     Some(Err(error)) => if !std::mem::replace(&mut told, true) {
                         tracing::warn!(%error, "the healer cannot watch CSIAddonsNode objects; is their definition installed?");
@@ -127,6 +128,20 @@ impl Registry {
                 },
                 () = sleep_until(nap.unwrap_or_else(Instant::now)), if nap.is_some() => {}
                 () = book.news.closed() => return,
+            }
+        }
+    }
+
+    /// One object that cannot be read is ignored, and hides no other.
+    async fn put(&self, book: &mut Book, object: Arrived<CsiAddonsNode>) {
+        let key = key(&object);
+        match object.body {
+            Ok(body) => book.put(key, body).await,
+            Err(malformed) => {
+                let ((namespace, name), why) = (&key, malformed.why);
+                self.metrics.distrust("malformed");
+                tracing::warn!(namespace, name, "a CSIAddonsNode cannot be read and is ignored: {why}");
+                book.take(&key).await;
             }
         }
     }
@@ -225,8 +240,7 @@ struct Book {
 }
 
 impl Book {
-    async fn put(&mut self, object: CsiAddonsNode) {
-        let key = key(&object);
+    async fn put(&mut self, key: Key, object: CsiAddonsNode) {
         let object = Box::new(slim(object));
         let full = self.seen.len() >= MOST;
         match self.seen.get_mut(&key) {
@@ -286,14 +300,12 @@ impl Book {
     }
 }
 
-fn key(object: &CsiAddonsNode) -> Key {
-    let meta = &object.metadata;
-    (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+fn key(object: &Arrived<CsiAddonsNode>) -> Key {
+    (object.namespace().to_owned(), object.name().to_owned())
 }
 
 /// Without what changes although nothing has happened.
 fn slim(mut object: CsiAddonsNode) -> CsiAddonsNode {
-    object.metadata.managed_fields = None;
     object.metadata.resource_version = None;
     object.metadata.generation = None;
     object.metadata.labels = None;

@@ -7,15 +7,15 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
-use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use kube::Api;
 use kube::api::ListParams;
 use serde::de::DeserializeOwned;
+use volmedic_api::slim::Pod;
 use volmedic_api::{Arrived, slim};
 
-use super::cluster::{KubeCluster, PAGE, ask};
+use super::cluster::{KubeCluster, PAGE, ask, readable};
 use super::ports::Found;
+use super::shapes::{Attachment, Driver};
 use crate::place::Place;
 
 /// Up to so many volumes are read one by one; beyond, the whole list is cheaper.
@@ -30,12 +30,12 @@ pub(super) async fn in_use_on(
 ) -> Result<Vec<Found>, String> {
     let wanted: HashSet<(&str, &str)> = wanted.iter().map(|(driver, node)| (&**driver, &**node)).collect();
     let mut used: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let attachments = Api::<VolumeAttachment>::all(cluster.client.clone());
+    let attachments = Api::<Arrived<Attachment>>::all(cluster.client.clone());
     let params = ListParams::default().limit(PAGE);
     for attachment in all(&attachments, &params, "volume attachments").await? {
-        let VolumeAttachment { spec, status, .. } = attachment;
-        let attached = status.is_some_and(|status| status.attached);
-        if attached
+        // One that cannot be read is not known to be attached.
+        let Ok(Attachment { spec, status }) = attachment.body else { continue };
+        if status.attached
             && wanted.contains(&(spec.attacher.as_str(), spec.node_name.as_str()))
             && let Some(pv) = spec.source.persistent_volume_name
         {
@@ -72,8 +72,9 @@ pub(super) async fn in_use_on(
 
 /// A driver that does not say otherwise is attached.
 async fn attaches(cluster: &KubeCluster, driver: &str) -> Result<bool, String> {
-    let drivers = Api::<CSIDriver>::all(cluster.client.clone());
-    let found = ask(&format!("the CSIDriver {driver}"), drivers.get_opt(driver)).await?;
+    let drivers = Api::<Arrived<Driver>>::all(cluster.client.clone());
+    let what = format!("the CSIDriver {driver}");
+    let found = ask(&what, drivers.get_opt(driver)).await?.map(|found| readable(&what, found)).transpose()?;
     Ok(found.and_then(|driver| driver.spec.attach_required).unwrap_or(true))
 }
 
@@ -82,17 +83,17 @@ async fn by_pods(
     node: &str,
     used: &mut BTreeMap<String, BTreeSet<String>>,
 ) -> Result<(), String> {
-    let pods = Api::<Pod>::all(cluster.client.clone());
+    let pods = Api::<Arrived<Pod>>::all(cluster.client.clone());
     let params = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PAGE);
     let mut claims = BTreeSet::new();
     for pod in all(&pods, &params, "pods").await?.iter().filter(|pod| in_use(pod)) {
-        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        claims.extend(claims_of(pod).map(|claim| (namespace.clone(), claim)));
+        claims.extend(claims_of(pod).map(|claim| (pod.namespace().to_owned(), claim)));
     }
     let reads = stream::iter(claims.into_iter().map(|(namespace, claim)| async move {
         let what = format!("the claim {namespace}/{claim}");
         let found = ask(&what, cluster.claims(&namespace).get_opt(&claim)).await?;
-        Ok::<_, String>(found.and_then(|claim| claim.spec?.volume_name))
+        // A claim that cannot be read concerns nobody but its owner.
+        Ok::<_, String>(found.and_then(|claim| claim.body.ok()?.spec.volume_name))
     }));
     let mut reads = reads.buffer_unordered(AT_ONCE);
     while let Some(pv) = reads.next().await {
@@ -123,7 +124,11 @@ async fn read(
     let names: Vec<String> = used.keys().cloned().collect();
     let reads = stream::iter(names.into_iter().map(|pv| async move {
         let found = ask(&format!("the PersistentVolume {pv}"), cluster.volumes().get_opt(&pv)).await?;
-        Ok::<_, String>(found.and_then(|volume| bound(&pv, volume)))
+        Ok::<_, String>(found.and_then(|volume| {
+            let volume = volume.body.ok()?;
+            let csi = volume.spec.csi.filter(|_| volume.status.phase == "Bound")?;
+            Some((pv, csi.driver, csi.volume_handle))
+        }))
     }));
     let mut reads = reads.buffer_unordered(AT_ONCE);
     let mut volumes = Vec::new();
@@ -133,23 +138,16 @@ async fn read(
     Ok(volumes)
 }
 
-fn bound(pv: &str, volume: PersistentVolume) -> Option<(String, String, String)> {
-    let phase = volume.status.and_then(|status| status.phase);
-    let csi = volume.spec?.csi.filter(|_| phase.as_deref() == Some("Bound"))?;
-    Some((pv.to_owned(), csi.driver, csi.volume_handle))
-}
-
 /// A pod that may use its volumes.
-pub(super) fn in_use(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
-    let scheduled = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-    scheduled && !matches!(phase, "Succeeded" | "Failed")
+pub(super) fn in_use(pod: &Arrived<Pod>) -> bool {
+    let Ok(Pod { spec, status }) = &pod.body else { return false };
+    spec.node_name.is_some() && !matches!(&*status.phase, "Succeeded" | "Failed")
 }
 
 /// The claims of a pod, those that were made for it included.
-pub(super) fn claims_of(pod: &Pod) -> impl Iterator<Item = String> {
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+pub(super) fn claims_of(pod: &Arrived<Pod>) -> impl Iterator<Item = String> {
+    let name = pod.name();
+    let volumes = pod.body.as_ref().ok().and_then(|pod| pod.spec.volumes.as_deref()).unwrap_or_default();
     volumes.iter().filter_map(move |volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
         (Some(claim), _) => Some(claim.claim_name.clone()),
         (None, Some(_)) => Some(format!("{name}-{}", volume.name)),

@@ -3,20 +3,35 @@
 use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{
-    CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeSpec, Secret, SecretReference,
-};
+use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolumeSpec, Secret, SecretReference};
 use kube::api::{GetParams, Request};
+use kube::core::ClusterResourceScope;
 use kube::{Api, Client, Resource};
 use serde::Deserialize;
 use tokio::time::timeout;
 use tonic::Status;
+use volmedic_api::slim::VolumeStatus;
+use volmedic_api::{Arrived, Shape};
 use volmedic_csi::Secrets;
 use volmedic_proto::csi::VolumeCapability;
 use volmedic_proto::csi::volume_capability::access_mode::Mode;
 use volmedic_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 
 use super::API;
+
+/// What is read of a PersistentVolume: not its metadata, which others may write, too.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Stored {
+    spec: PersistentVolumeSpec,
+    status: VolumeStatus,
+}
+
+impl Shape for Stored {
+    type Scope = ClusterResourceScope;
+    const KIND: &'static str = "PersistentVolume";
+    const PLURAL: &'static str = "persistentvolumes";
+}
 
 /// A volume that this node's driver may be asked about.
 #[derive(Debug)]
@@ -31,7 +46,7 @@ pub(super) struct Volume {
 impl Volume {
     /// Looks it up. It must be bound, and of this driver.
     pub(super) async fn look_up(client: &Client, name: &str, driver: &str) -> Result<Self, Status> {
-        let volumes = Api::<PersistentVolume>::all(client.clone());
+        let volumes = Api::<Arrived<Stored>>::all(client.clone());
         let volume = match timeout(API, volumes.get(name)).await {
             Ok(Ok(volume)) => volume,
             Ok(Err(kube::Error::Api(status))) if status.is_not_found() => {
@@ -44,16 +59,19 @@ impl Volume {
             }
             Err(_) => return Err(Status::unavailable("the API server did not answer in time")),
         };
+        let volume = volume.body.map_err(|malformed| {
+            let why = malformed.why;
+            Status::failed_precondition(format!("the PersistentVolume {name} cannot be read: {why}"))
+        })?;
         Self::accept(name, driver, volume).map_err(Status::failed_precondition)
     }
 
-    fn accept(name: &str, driver: &str, volume: PersistentVolume) -> Result<Self, String> {
-        let phase = volume.status.and_then(|status| status.phase).unwrap_or_default();
+    fn accept(name: &str, driver: &str, volume: Stored) -> Result<Self, String> {
+        let phase = volume.status.phase;
         if phase != "Bound" {
             return Err(format!("the PersistentVolume {name} is {phase}, not Bound"));
         }
-        let PersistentVolumeSpec { access_modes, csi, mount_options, volume_mode, .. } =
-            volume.spec.unwrap_or_default();
+        let PersistentVolumeSpec { access_modes, csi, mount_options, volume_mode, .. } = volume.spec;
         let csi = csi.ok_or_else(|| format!("the PersistentVolume {name} belongs to no CSI driver"))?;
         let CSIPersistentVolumeSource {
             driver: of,

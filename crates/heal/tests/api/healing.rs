@@ -40,7 +40,7 @@ impl Teller for Told {
     }
 }
 
-struct Scene {
+pub(crate) struct Scene {
     stage: Stage,
     fake: Fake,
     told: Told,
@@ -51,7 +51,11 @@ struct Scene {
 
 impl Scene {
     /// A healer with the shipped rights, and a relay whose driver heals as told.
-    async fn new(mode: Mode, prepare: impl AsyncFnOnce(&Stage), fake: impl FnOnce(Fake) -> Fake) -> Self {
+    pub(crate) async fn new(
+        mode: Mode,
+        prepare: impl AsyncFnOnce(&Stage),
+        fake: impl FnOnce(Fake) -> Fake,
+    ) -> Self {
         let stage = Stage::new().await;
         prepare(&stage).await;
         let fake = fake(stage.fake());
@@ -102,13 +106,13 @@ impl Scene {
         !asked.is_empty() && asked.iter().all(|volume| volume == handle)
     }
 
-    fn asked(&self) -> Vec<String> {
+    pub(crate) fn asked(&self) -> Vec<String> {
         let mut asked: Vec<_> = self.fake.asked().into_iter().map(|asked| asked.volume_id).collect();
         asked.sort();
         asked
     }
 
-    async fn end(self) {
+    pub(crate) async fn end(self) {
         drop(self.healer);
         self.relay.stop().await;
     }

@@ -7,6 +7,7 @@ mod healing;
 mod kind;
 mod lies;
 mod pki;
+mod poisoned;
 mod registration;
 mod relaying;
 mod stage;

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::bail;
-use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use volmedic_api::{Arrived, slim::PersistentVolume};
 
 /// Volumes of others are looked for among so many. That is enough to name whose they are.
 const SAMPLE: u32 = 500;
@@ -50,9 +50,9 @@ async fn others(client: &Client, driver: &str) -> Option<String> {
             return None;
         }
     }
-    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let volumes: Api<Arrived<PersistentVolume>> = Api::all(client.clone());
     let page = tokio::time::timeout(DEADLINE, volumes.list(&ListParams::default().limit(SAMPLE))).await;
-    let of = |volume: PersistentVolume| Some(volume.spec?.csi?.driver);
+    let of = |volume: Arrived<PersistentVolume>| Some(volume.body.ok()?.spec.csi?.driver);
     let others: BTreeSet<String> = page.ok()?.ok()?.items.into_iter().filter_map(of).collect();
     name(&others)
 }

@@ -1,6 +1,6 @@
 //! Wishes of people: taken from claims, carried out once, answered by an event.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,15 +9,18 @@ use std::time::Duration;
 use anyhow::Context;
 use futures_util::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::NamespaceResourceScope;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
+use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
+use volmedic_api::{Arrived, Shape};
 use volmedic_heal::Place;
 use volmedic_heal::healer::{Answer, Handle};
 
@@ -36,6 +39,25 @@ const LONGEST: usize = 1024;
 const TRIES: u32 = 4;
 const COMPONENT: &str = "volmedic-healer";
 
+/// What is read of a claim that may have a wish.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Claim {
+    metadata: Labels,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Labels {
+    labels: Option<BTreeMap<String, String>>,
+}
+
+impl Shape for Claim {
+    type Scope = NamespaceResourceScope;
+    const KIND: &'static str = "PersistentVolumeClaim";
+    const PLURAL: &'static str = "persistentvolumeclaims";
+}
+
 #[derive(Clone)]
 pub(super) struct Desk {
     pub(super) client: Client,
@@ -46,7 +68,7 @@ pub(super) struct Desk {
 
 impl Desk {
     pub(super) async fn run(self) -> Infallible {
-        let claims = Api::<PersistentVolumeClaim>::all(self.client.clone());
+        let claims = Api::<Arrived<Claim>>::all(self.client.clone());
         // Few ever have it, so this costs next to nothing however many claims there are.
         let config = watcher::Config::default().labels(LABEL);
         let mut events = pin!(watcher(claims, config).default_backoff().applied_objects());
@@ -81,12 +103,12 @@ impl Desk {
 
     async fn carry_out(
         self,
-        claim: PersistentVolumeClaim,
+        claim: Arrived<Claim>,
         wish: Wish,
         places: Arc<Semaphore>,
     ) -> anyhow::Result<()> {
         let _turn = places.acquire().await?;
-        let (namespace, name) = (claim.namespace().unwrap_or_default(), claim.name_any());
+        let (namespace, name) = (claim.namespace().to_owned(), claim.name().to_owned());
         let events = Api::<Event>::namespaced(self.client.clone(), &namespace);
         if !self.take(&events, &claim, &wish).await? {
             return Ok(());
@@ -120,27 +142,22 @@ impl Desk {
     }
 
     /// Answers whether it is ours to carry out: only one can make the event.
-    async fn take(
-        &self,
-        events: &Api<Event>,
-        claim: &PersistentVolumeClaim,
-        wish: &Wish,
-    ) -> anyhow::Result<bool> {
+    async fn take(&self, events: &Api<Event>, claim: &Arrived<Claim>, wish: &Wish) -> anyhow::Result<bool> {
         let at = Some(Time(Timestamp::now()));
         let how =
             if wish.dry_run { "what healing its volume would come to" } else { "healing of its volume" };
         let event = Event {
             metadata: ObjectMeta {
-                name: Some(wish.event(&claim.name_any())),
-                namespace: claim.namespace(),
+                name: Some(wish.event(claim.name())),
+                namespace: Some(claim.namespace().to_owned()),
                 ..ObjectMeta::default()
             },
             involved_object: ObjectReference {
                 api_version: Some("v1".to_owned()),
                 kind: Some("PersistentVolumeClaim".to_owned()),
-                namespace: claim.namespace(),
-                name: claim.metadata.name.clone(),
-                uid: claim.metadata.uid.clone(),
+                namespace: Some(claim.namespace().to_owned()),
+                name: Some(claim.name().to_owned()),
+                uid: Some(claim.uid().to_owned()),
                 ..ObjectReference::default()
             },
             type_: Some("Normal".to_owned()),
@@ -161,7 +178,7 @@ impl Desk {
                 // Ours, perhaps, if an answer was lost on the way. Who asked gets no answer then, and asks again.
                 Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
                     if unsure {
-                        tracing::warn!("{}: a wish may have been lost", claim.name_any());
+                        tracing::warn!("{}: a wish may have been lost", claim.name());
                     }
                     return Ok(false);
                 }
@@ -178,8 +195,9 @@ impl Desk {
 }
 
 /// A wish that is worth taking. What somebody left behind long ago is not.
-fn wish(claim: &PersistentVolumeClaim) -> Option<Wish> {
-    let wish: Wish = claim.labels().get(LABEL)?.parse().ok()?;
+fn wish(claim: &Arrived<Claim>) -> Option<Wish> {
+    let labels = claim.body.as_ref().ok()?.metadata.labels.as_ref()?;
+    let wish: Wish = labels.get(LABEL)?.parse().ok()?;
     (Timestamp::now().duration_since(wish.at) <= FRESH).then_some(wish)
 }
 
