@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
+use volmedic_panics::caught;
 
 use crate::address::Address;
 use crate::backoff::Backoff;
@@ -122,11 +123,14 @@ async fn keep(address: Address, settings: Settings, metrics: Metrics, state: wat
     let mut generation = 0;
     let mut told = None;
     loop {
-        let dialled = Link::dial(&address, settings.deadline, metrics.clone(), slots.clone()).await;
-        let introduced = match dialled {
-            Ok(link) => introduce(link, &settings, known_as.as_deref(), generation + 1).await,
-            Err(error) => Err(error),
+        let connecting = async {
+            let link = Link::dial(&address, settings.deadline, metrics.clone(), slots.clone()).await?;
+            introduce(link, &settings, known_as.as_deref(), generation + 1).await
         };
+        let introduced = caught(connecting).await.unwrap_or_else(|panic| {
+            let why = format!("internal error (bug): connecting to the driver panicked: {panic}");
+            Err(CallError::new(format!("at {address}").into(), None, Kind::Unreachable, &why))
+        });
         let why = match introduced {
             Ok(session) => {
                 generation += 1;

@@ -9,6 +9,7 @@ use volmedic_api::ObjectRef;
 use volmedic_driver::fault::Kind;
 use volmedic_health::Sight;
 use volmedic_monitor::{Arrival, Inventory, ListEnd, Listed, Pages, Probe, Seen, Way};
+use volmedic_panics::blocking;
 use volmedic_probe::host::{Expected, Host, Mode, Target};
 use volmedic_probe::node::{Node, Published};
 
@@ -164,12 +165,7 @@ impl Probe for HostEyes {
         };
         for round in 0..=AGAIN {
             let (host, wanted) = (self.host.clone(), expected.clone());
-            let looked = match tokio::task::spawn_blocking(move || host.look(&wanted)).await {
-                Ok(looked) => looked,
-                // The monitor counts it as not seen.
-                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                Err(_) => return Seen::Nothing,
-            };
+            let looked = blocking(move || host.look(&wanted)).await;
             let (Some(again), true) = (looked.again, round < AGAIN) else {
                 return Seen::Volume(looked.sight);
             };

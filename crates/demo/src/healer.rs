@@ -14,6 +14,7 @@ use volmedic_heal::{
 };
 use volmedic_health::{Held, Reason, Sight};
 use volmedic_monitor::{Probe, Seen};
+use volmedic_panics::caught;
 
 use super::driver::NAME;
 use super::eyes::{HostEyes, NodeEyes};
@@ -86,10 +87,7 @@ impl Healer {
             }
             tokio::select! {
                 () = sleep(LOOK) => {}
-                Some(done) = work.join_next() => match done {
-                    Ok(done) => self.done(&mut triage, done, &mut work),
-                    Err(error) => tracing::error!(%error, "a heal ended in a panic"),
-                },
+                Some(Ok(done)) = work.join_next() => self.done(&mut triage, done, &mut work),
             }
         }
     }
@@ -234,10 +232,11 @@ impl Healer {
         let addons = self.addons.clone();
         work.spawn(async move {
             let outcome = match (addons.session(), heal) {
-                (Ok(session), Some(heal)) => match session.heal(heal, HEAL).await {
-                    Ok(healed) if healed.abnormal => Outcome::StillIll { message: healed.message },
-                    Ok(healed) => Outcome::Well { message: healed.message },
-                    Err(error) => failed(&error),
+                (Ok(session), Some(heal)) => match caught(session.heal(heal, HEAL)).await {
+                    Ok(Ok(healed)) if healed.abnormal => Outcome::StillIll { message: healed.message },
+                    Ok(Ok(healed)) => Outcome::Well { message: healed.message },
+                    Ok(Err(error)) => failed(&error),
+                    Err(panic) => Outcome::Lost { why: format!("internal error (bug): {panic}") },
                 },
                 (Err(error), _) => Outcome::NotReached { why: error.to_string() },
                 (_, None) => Outcome::NotReached { why: "there is no such volume".to_owned() },

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use volmedic_driver::fault::{Fault, Faults, Kind};
 use volmedic_health::Held;
+use volmedic_panics::{blocking, caught};
 
 use super::source::Source;
 use super::voice::Topic;
@@ -284,11 +285,8 @@ impl Stage {
             .and_then(|name| self.source.volumes.get(name))
             .map(|volume| volume.id.clone());
         let (faults, fault) = (self.faults.clone(), act.fault);
-        let done = tokio::task::spawn_blocking(move || work(&faults, fault, id.as_deref()));
-        match done.await {
-            Ok(outcome) => outcome.map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
-        }
+        let done = caught(blocking(move || work(&faults, fault, id.as_deref()))).await;
+        done.map_err(|panic| format!("internal error (bug): {panic}"))?.map_err(|error| error.to_string())
     }
 
     /// Nobody is at work on a volume from now on; answers whether that came true in time.

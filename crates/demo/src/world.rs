@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use jiff::{SignedDuration, Timestamp};
 use prometheus_client::registry::Registry;
 use serde_json::json;
@@ -16,6 +16,7 @@ use volmedic_driver::fault::Faults;
 use volmedic_health::{Ledger, Policy, Vantage};
 use volmedic_host::helper::{Helpers, Limits as HelperLimits};
 use volmedic_monitor::Board;
+use volmedic_panics::caught;
 use volmedic_probe::host::Host;
 use volmedic_probe::node::Node;
 
@@ -240,7 +241,7 @@ impl World {
         let mut ended = Ended { next: next_lines(), ..Ended::default() };
         let now: Vec<String> = self.now_lines(keys.is_some()).into_iter().chain(next_lines()).collect();
         let mut left = self.acts.clone().into_iter();
-        let mut playing: JoinSet<(Option<String>, Report)> = JoinSet::new();
+        let mut playing: JoinSet<Result<(Option<String>, Report), String>> = JoinSet::new();
         let pace = pace(left.len(), deadline.map(|at| at.saturating_duration_since(Instant::now())));
         let mut due = Instant::now() + if screen { PRELUDE } else { Duration::ZERO };
         let mut told_all = false;
@@ -290,11 +291,13 @@ impl World {
                         waiting.retain(|waiting| *waiting != name);
                         under_way.push(name.clone());
                         let stage = self.stage.clone();
-                        playing.spawn(async move { (Some(name), stage.play(act, "story").await) });
+                        playing.spawn(caught(async move { (Some(name), stage.play(act, "story").await) }));
                     }
                 }
-                Some(done) = playing.join_next() => {
-                    let (of_the_story, report) = done.context("internal error (bug): a fault panicked")?;
+                Some(Ok(done)) = playing.join_next() => {
+                    // The volumes are cleaned up all the same.
+                    let (of_the_story, report) =
+                        done.map_err(|panic| anyhow!("internal error (bug): a fault panicked: {panic}"))?;
                     if let Some(name) = of_the_story {
                         under_way.retain(|under_way| *under_way != name);
                         ended.tally.add(&report);
@@ -308,7 +311,7 @@ impl World {
                     Key::Fault(fault) => match self.stage.choose(&Wish { fault, volume: None }, &[]) {
                         Ok(act) => {
                             let stage = self.stage.clone();
-                            playing.spawn(async move { (None, stage.play(act, "you").await) });
+                            playing.spawn(caught(async move { (None, stage.play(act, "you").await) }));
                         }
                         Err(why) => voice.note(why),
                     },

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use volmedic_host::mounts::Table;
+use volmedic_panics::caught_now;
 
 use crate::error::{Error, Result};
 use crate::health::{Backing, Checks, Depth, DriveState, LoopFacts, Place, Report, VolumeFacts};
@@ -73,7 +74,15 @@ impl Assessor {
         let work = || {
             let mut done = Vec::new();
             while let Some((at, mounted)) = mounted.get(next.fetch_add(1, Ordering::Relaxed)) {
-                done.push((*at, self.look_settled(mounted, table, as_of)));
+                let looked = caught_now(|| self.look_settled(mounted, table, as_of));
+                let report = looked.unwrap_or_else(|panic| {
+                    let volume = &mounted.volume.id;
+                    tracing::error!(volume, panic, "internal error (bug): the check of a volume panicked");
+                    Some(blind(format!(
+                        "internal error (bug): the check panicked: {panic}; please report it"
+                    )))
+                });
+                done.push((*at, report));
             }
             done
         };

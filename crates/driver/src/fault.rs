@@ -18,6 +18,8 @@ mod space;
 mod storage;
 mod victim;
 
+use volmedic_panics::caught_now;
+
 use crate::error::{Error, Result};
 use crate::health::{CsiStatus, DriveState, DriveStatus, Health, OperationalStatus, Usage};
 use crate::state_dir::StateDir;
@@ -269,12 +271,12 @@ impl Faults {
         let (done, outcome) = mpsc::channel();
         let spawned = thread::Builder::new().name("fault".to_owned()).spawn(move || {
             // Nobody listens any more when it took too long.
-            let _ = done.send(work());
+            let _ = done.send(caught_now(work).unwrap_or_else(|panic| Err(Error::Bug(panic))));
         });
         spawned.map_err(Error::io("start a thread"))?;
         outcome.recv_timeout(self.deadline).unwrap_or_else(|error| match error {
             mpsc::RecvTimeoutError::Timeout => Err(Error::Hung { what, after: self.deadline }),
-            mpsc::RecvTimeoutError::Disconnected => Err(Error::Bug(format!("{what} panicked"))),
+            mpsc::RecvTimeoutError::Disconnected => Err(Error::Bug(format!("{what} ended without a result"))),
         })
     }
 

@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
+use volmedic_panics::caught_now;
 
 use crate::error::{Error, Result};
 use crate::state_dir::{VolumeDir, is_id};
@@ -44,13 +45,14 @@ impl Workers {
         let place = Arc::clone(&self.places)
             .try_acquire_owned()
             .map_err(|_| Error::Overloaded { at_once: AT_ONCE })?;
+        // Caught on its own thread: the caller may be gone by then.
         let task = spawn_blocking(move || {
             let _place = place;
-            work()
+            caught_now(work).unwrap_or_else(|panic| Err(Error::Bug(panic)))
         });
         let outcome = match timeout(self.patience, task).await {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(panicked)) => Err(Error::Bug(panicked.to_string())),
+            Ok(Err(ended)) => Err(Error::Bug(ended.to_string())),
             Err(_) => Err(Error::Deadline { what, after: self.patience }),
         };
         outcome.inspect_err(|error| tracing::info!(what, %error, "a call failed"))

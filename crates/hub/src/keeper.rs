@@ -14,6 +14,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use volmedic_panics::{caught, caught_now};
 
 use crate::agents::Now;
 use crate::merge::{Action, Keep, decide, merge};
@@ -73,6 +74,8 @@ enum Done {
     /// As it should be; to be looked at again then.
     Fine(Option<Timestamp>),
     Failed(Failure),
+    /// With its message.
+    Panicked(String),
 }
 
 impl Keeper {
@@ -107,14 +110,19 @@ impl Keeper {
                 }
                 let Some(key) = queue.pop(now.clock) else { break };
                 looked += 1;
-                match self.plan(now.day, &key) {
-                    (None, due) => queue.done(key, due.map(|due| after(now, due))),
-                    (Some(plan), due) => {
+                match caught_now(|| self.plan(now.day, &key)) {
+                    Err(panic) => Self::settle(key, Done::Panicked(panic), &mut queue, &mut told),
+                    Ok((None, due)) => queue.done(key, due.map(|due| after(now, due))),
+                    Ok((Some(plan), due)) => {
                         pace.take(plan.requests());
                         let keeper = self.clone();
                         work.spawn(async move {
-                            let done = keeper.carry_out(&key, plan).await;
-                            (key, done.map_or_else(Done::Failed, |()| Done::Fine(due)))
+                            let done = match caught(keeper.carry_out(&key, plan)).await {
+                                Ok(Ok(())) => Done::Fine(due),
+                                Ok(Err(failure)) => Done::Failed(failure),
+                                Err(panic) => Done::Panicked(panic),
+                            };
+                            (key, done)
                         });
                     }
                 }
@@ -129,7 +137,7 @@ impl Keeper {
             let wake = [next, silent_at].into_iter().flatten().fold(now.clock + LONGEST_SLEEP, Instant::min);
             tokio::select! {
                 () = self.woken.notified() => {}
-                Some(ended) = work.join_next() => Self::settle(ended, &mut queue, &mut told),
+                Some(Ok((key, done))) = work.join_next() => Self::settle(key, done, &mut queue, &mut told),
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
         }
@@ -262,18 +270,14 @@ impl Keeper {
     }
 
     /// Trouble of one kind is told once until something works again: in an outage all claims have the same.
-    fn settle(
-        ended: Result<(ClaimKey, Done), tokio::task::JoinError>,
-        queue: &mut Queue,
-        told: &mut Option<Discriminant<Failure>>,
-    ) {
+    fn settle(key: ClaimKey, done: Done, queue: &mut Queue, told: &mut Option<Discriminant<Failure>>) {
         let now = now();
-        match ended {
-            Ok((key, Done::Fine(due))) => {
+        match done {
+            Done::Fine(due) => {
                 *told = None;
                 queue.done(key, due.map(|due| after(now, due)));
             }
-            Ok((key, Done::Failed(failure))) => {
+            Done::Failed(failure) => {
                 let what = key.to_string();
                 let wait = queue.failed(key, now.clock);
                 let kind = std::mem::discriminant(&failure);
@@ -286,8 +290,10 @@ impl Keeper {
                     );
                 }
             }
-            // A bug of ours, and the claim would be stuck for ever: let the process begin anew.
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+            Done::Panicked(panic) => {
+                tracing::error!(claim = %key, panic, "internal error (bug): the health of a claim was not written; retrying");
+                queue.failed(key, now.clock);
+            }
         }
     }
 }
@@ -327,4 +333,25 @@ fn clock() -> Instant {
 fn after(now: Now, due: Timestamp) -> Instant {
     let wait = Duration::try_from(due.duration_since(now.day)).unwrap_or_default();
     now.clock + wait.clamp(COALESCE, Duration::from_hours(24))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_claim_whose_work_panics_is_tried_again_later_and_the_others_go_on() {
+        let (mut queue, mut told) = (Queue::default(), None);
+        let (poisoned, healthy) = (ClaimKey::new("a", "poisoned"), ClaimKey::new("b", "healthy"));
+        let begun = clock();
+        queue.push(poisoned.clone(), begun);
+        queue.push(healthy.clone(), begun);
+        let first = queue.pop(clock()).unwrap();
+        Keeper::settle(first.clone(), Done::Panicked("on purpose".to_owned()), &mut queue, &mut told);
+        assert_eq!((first, queue.pop(begun)), (poisoned.clone(), Some(healthy.clone())));
+        Keeper::settle(healthy, Done::Fine(None), &mut queue, &mut told);
+        let due = queue.next_due().unwrap();
+        assert!(due > begun);
+        assert_eq!(queue.pop(due), Some(poisoned));
+    }
 }

@@ -18,6 +18,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use volmedic_panics::caught;
 
 use crate::accept::{Accepted, Door};
 use crate::places::{Limits, Serving};
@@ -55,7 +56,7 @@ impl Listener {
             // One slow peer must not keep the others waiting.
             let (acceptor, router) = (self.tls.as_mut().map(Tls::current), router.clone());
             connections.spawn(async move {
-                let place = peer.place.clone();
+                let (place, address) = (peer.place.clone(), peer.address);
                 let serve = async {
                     let Some(acceptor) = acceptor else { return talk(stream, peer, router, limits).await };
                     match acceptor.accept(stream).await {
@@ -63,9 +64,14 @@ impl Listener {
                         Err(error) => tracing::debug!(peer = %peer.address, %error, "no TLS"),
                     }
                 };
-                tokio::select! {
-                    () = serve => {}
-                    () = place.over() => {}
+                let served = caught(async {
+                    tokio::select! {
+                        () = serve => {}
+                        () = place.over() => {}
+                    }
+                });
+                if let Err(panic) = served.await {
+                    tracing::error!(%address, panic, "internal error (bug): a request panicked; its connection is closed");
                 }
             });
         }

@@ -1,13 +1,8 @@
 //! A probe that panics is an internal error (bug) in the check of one volume. It never stops the check of another: it counts as
 //! not seen, and the volume is probed again in turn.
 
-use std::any::Any;
-use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
-use std::task::Poll;
-
 use volmedic_health::{Sight, Why, WhyKind};
+use volmedic_panics::caught;
 
 use crate::ports::{ListEnd, Pages, Probe, Seen};
 
@@ -42,21 +37,4 @@ pub(crate) async fn storage<P: Probe>(probe: &P, driver: &str) -> Option<Sight> 
 
 fn bug(what: &str, panic: &str) -> Why {
     Why::new(WhyKind::Failed, &format!("internal error (bug): {what} panicked: {panic}; please report it"))
-}
-
-/// The message of the panic in place of a result. What the future owned is dropped, and never polled again.
-async fn caught<T>(future: impl Future<Output = T>) -> Result<T, String> {
-    let mut future = pin!(future);
-    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
-        Ok(Poll::Pending) => Poll::Pending,
-        Ok(Poll::Ready(done)) => Poll::Ready(Ok(done)),
-        Err(panic) => Poll::Ready(Err(message(&*panic))),
-    })
-    .await
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text =
-        panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("without a message").to_owned()
 }

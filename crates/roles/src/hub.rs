@@ -116,9 +116,6 @@ async fn lead(
     }
     tokio::select! {
         never = keeper.run(move || leases.is_in_touch() && renewed()) => match never {},
-        ended = watches.tasks.join_next() => match ended {
-            Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            _ => bail!("a watch ended, which it never should"),
-        },
+        _ = watches.tasks.join_next() => bail!("internal error (bug): a watch ended"),
     }
 }

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    volmedic_panics::end_process_on_panic();
     // This program is also its own helper; then nothing below runs.
     volmedic_host::helper::run_if_asked();
     allocator::tune();

@@ -13,9 +13,10 @@ mod documented;
 mod edges;
 mod language;
 mod orphans;
+mod profiles;
 mod unfinished;
 
-/// Check the architecture and the house rules: crate graph, orphan files, documented reasons and metrics, language
+/// Check the architecture and the house rules: crate graph, orphan files, profiles, documented reasons and metrics, language
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
@@ -49,6 +50,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     }
     let mut findings = edges::check(workspace);
     findings.extend(orphans::check(workspace, &sources));
+    findings.extend(profiles::check(workspace));
     findings.extend(documented::check(workspace, &sources));
     findings.extend(language::check(workspace, &sources));
     findings.extend(unfinished::check(&workspace.root, &sources));

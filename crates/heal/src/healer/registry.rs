@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use volmedic_api::Arrived;
 use volmedic_api::addons::CsiAddonsNode;
 use volmedic_csi::Backoff;
+use volmedic_panics::caught;
 
 use super::Options;
 use super::dial::Dialer;
@@ -96,7 +97,10 @@ impl Registry {
                 let look = self.clone_for_look();
                 looks.spawn(async move {
                     let generation = trust::generation(&object);
-                    let found = look.look_into(&object).await;
+                    let found = caught(look.look_into(&object)).await;
+                    let found = found.unwrap_or_else(|panic| {
+                        Err(Distrust::Unknown(format!("internal error (bug): checking it panicked: {panic}")))
+                    });
                     (key, generation, found)
                 });
             }
@@ -122,10 +126,9 @@ impl Registry {
                     },
                     None => return,
                 },
-                Some(done) = looks.join_next() => match done {
-                    Ok((key, generation, found)) => self.looked(&mut book, &key, &generation, found).await,
-                    Err(error) => tracing::error!(%error, "looking into a relay ended in a panic"),
-                },
+                Some(Ok((key, generation, found))) = looks.join_next() => {
+                    self.looked(&mut book, &key, &generation, found).await;
+                }
                 () = sleep_until(nap.unwrap_or_else(Instant::now)), if nap.is_some() => {}
                 () = book.news.closed() => return,
             }

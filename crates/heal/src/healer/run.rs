@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use volmedic_api::ObjectRef;
+use volmedic_panics::caught;
 
 use super::cluster::Details;
 use super::metrics::Metrics;
@@ -97,12 +98,12 @@ pub async fn run<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller>(
                 }
                 waiting.drain(..).for_each(|trigger| ward.trigger(trigger));
             }
-            Some(done) = ward.tasks.join_next_with_id() => match done {
-                Ok((id, done)) => {
+            Some(Ok((id, done))) = ward.tasks.join_next_with_id() => match done {
+                Ok(done) => {
                     ward.tickets.remove(&id);
                     ward.done(done);
                 }
-                Err(error) => ward.broken(&error),
+                Err(panic) => ward.broken(id, &panic),
             },
             () = sleep_until(nap) => {}
         }
@@ -172,7 +173,8 @@ struct Ward<C, S, E, N, T> {
     survey_at: Option<Instant>,
     surveying: bool,
     wishes: Wishes,
-    tasks: JoinSet<Done>,
+    /// With the message of a panic in place of a result.
+    tasks: JoinSet<Result<Done, String>>,
     /// Of tasks that hold one.
     tickets: HashMap<Id, Ticket>,
     telling: Arc<Semaphore>,
@@ -300,7 +302,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             }
             Trigger::Person { namespace, claim, dry_run, answer } => {
                 let cluster = self.cluster.clone();
-                self.tasks.spawn(async move {
+                self.start(async move {
                     let found = cluster.places_of(&namespace, &claim).await;
                     Done::Located { found, dry_run, answer }
                 });
@@ -313,10 +315,15 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
         self.surveying = true;
         let wanted: Vec<_> = std::mem::take(&mut self.restarted).into_iter().collect();
         let cluster = self.cluster.clone();
-        self.tasks.spawn(async move {
+        self.start(async move {
             let found = cluster.in_use_on(&wanted).await;
             Done::Surveyed { wanted, found }
         });
+    }
+
+    /// Starts work for one volume, or one driver. A panic ends only this.
+    fn start(&mut self, work: impl Future<Output = Done> + Send + 'static) -> Id {
+        self.tasks.spawn(caught(work)).id()
     }
 
     fn done(&mut self, done: Done) {

@@ -15,6 +15,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 use volmedic_listen::{Accepted, Door, Guarded, Limits, Peer};
+use volmedic_panics::caught;
 
 use super::metrics::{Metrics, Refused};
 
@@ -38,7 +39,7 @@ pub(super) fn connections(
                 () = sender.closed() => return,
             };
             let (acceptor, sender, metrics) = (acceptor.clone(), sender.clone(), metrics.clone());
-            tokio::spawn(async move {
+            tokio::spawn(caught(async move {
                 match acceptor.accept(stream).await {
                     Ok(stream) => {
                         // Nobody takes it any more when the relay stops.
@@ -46,7 +47,7 @@ pub(super) fn connections(
                     }
                     Err(error) => refuse(&metrics, peer.address, &error),
                 }
-            });
+            }));
         }
     });
     ReceiverStream::new(receiver)

@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout};
 use tonic::{Code, Request, Response, Status};
 use volmedic_csi::{CallError, Driver, Heal, Healed, Kind, Session};
 use volmedic_listen::Peer;
+use volmedic_panics::{blocking, caught};
 use volmedic_proto::identity::capability::{self, Type};
 use volmedic_proto::identity::identity_server::Identity;
 use volmedic_proto::identity::{
@@ -97,7 +98,14 @@ impl volmedic_proto::relay::relay_server::Relay for Service {
         let task = tokio::spawn(async move {
             let _slot = slot;
             let began = Instant::now();
-            let answer = mender.heal(&session, &request).await;
+            let answer = caught(mender.heal(&session, &request)).await.unwrap_or_else(|panic| {
+                tracing::error!(
+                    volume = request.volume_handle,
+                    panic,
+                    "internal error (bug): a heal panicked"
+                );
+                Err(Status::unknown("the relay failed in the middle of the heal; see its log"))
+            });
             tell(&request, &caller, peer.as_deref(), began.elapsed(), &answer);
             answer
         });
@@ -195,9 +203,9 @@ impl Mender {
     async fn places(&self, driver: &str, pv: &str, volume: &Volume) -> Result<Places, Status> {
         let (root, driver, pv) = (self.kubelet_root.clone(), driver.to_owned(), pv.to_owned());
         let (handle, block) = (volume.handle.clone(), volume.block);
-        let find = tokio::task::spawn_blocking(move || {
+        let find = caught(blocking(move || {
             paths::find(&root, Wanted { driver: &driver, handle: &handle, pv: &pv, block })
-        });
+        }));
         match timeout(API, find).await {
             Ok(Ok(Ok(places))) => Ok(places),
             Ok(Ok(Err(error @ (PathError::Unreadable { .. } | PathError::Absent)))) => {

@@ -103,3 +103,22 @@ async fn a_request_that_takes_too_long_is_dropped() {
     stream.write_all(REQUEST).await.unwrap();
     assert_eq!(rest(&mut stream).await, "");
 }
+
+#[tokio::test]
+async fn a_request_that_panics_ends_its_own_connection_only() {
+    let router = hello().route("/panics", get(|| async { boom() }));
+    let server = server(Limits::new("test", 8, 8), router).await;
+    let mut open = TcpStream::connect(server.address).await.unwrap();
+    // More than there are places: each that panicked gives its own back.
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(b"GET /panics HTTP/1.1\r\nHost: here\r\n\r\n").await.unwrap();
+        assert_eq!(rest(&mut stream).await, "");
+    }
+    open.write_all(REQUEST).await.unwrap();
+    assert!(rest(&mut open).await.ends_with("hello"));
+}
+
+fn boom() -> &'static str {
+    panic!("on purpose")
+}

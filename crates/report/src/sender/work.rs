@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::{Id, JoinSet};
 use tokio::time::sleep_until;
+use volmedic_panics::caught;
 
 use super::backoff::Backoff;
 use super::queue::{Job, Queue};
@@ -29,7 +30,8 @@ type Flight<J> = (Parcel<J>, Outcome);
 /// The task's own state.
 pub(super) struct Loop<C: Courier> {
     shared: Arc<Shared<C>>,
-    flying: JoinSet<Flight<C::Job>>,
+    /// With the message of a panic in place of a result.
+    flying: JoinSet<Result<Flight<C::Job>, String>>,
     objects: HashMap<Id, Arc<str>>,
     backoff: Backoff,
     /// Failures in a row, of whatever job: the server is in trouble, not the job.
@@ -65,7 +67,7 @@ impl<C: Courier> Loop<C> {
         loop {
             let wake = self.launch();
             tokio::select! {
-                Some(landed) = self.flying.join_next_with_id() => self.land(landed),
+                Some(Ok((task, landed))) = self.flying.join_next_with_id() => self.land(task, landed),
                 () = self.shared.woken.notified() => {}
                 () = sleep_until(wake.unwrap_or_else(now).into()), if wake.is_some() => {}
             }
@@ -86,10 +88,10 @@ impl<C: Courier> Loop<C> {
             let Some(parcel) = waiting.queue.pop(now) else { break };
             let object = parcel.object().clone();
             let (courier, gate) = (shared.courier.clone(), shared.gate.clone());
-            let task = self.flying.spawn(async move {
+            let task = self.flying.spawn(caught(async move {
                 let outcome = courier.send(&parcel.job, &gate).await;
                 (parcel, outcome)
-            });
+            }));
             self.objects.insert(task.id(), object);
             waiting.flying += 1;
         }
@@ -98,19 +100,17 @@ impl<C: Courier> Loop<C> {
         if self.flying.len() < room { waiting.queue.next_wake() } else { None }
     }
 
-    fn land(&mut self, landed: Result<(Id, Flight<C::Job>), JoinError>) {
+    fn land(&mut self, task: Id, landed: Result<Flight<C::Job>, String>) {
         let shared = self.shared.clone();
         let mut waiting = shared.waiting.lock();
         waiting.flying -= 1;
+        let object = self.objects.remove(&task);
         match landed {
-            Ok((id, (parcel, outcome))) => {
-                self.objects.remove(&id);
-                self.settle(&mut waiting.queue, parcel, outcome);
-            }
-            Err(broken) => {
-                // A bug of ours; its object must not wait for it for ever.
-                tracing::error!("a report broke off: {broken}");
-                if let Some(object) = self.objects.remove(&broken.id()) {
+            Ok((parcel, outcome)) => self.settle(&mut waiting.queue, parcel, outcome),
+            Err(panic) => {
+                tracing::error!(panic, "internal error (bug): sending a report panicked; the report is lost");
+                // Later reports on its object must not wait for it.
+                if let Some(object) = object {
                     waiting.queue.done(&object);
                 }
             }

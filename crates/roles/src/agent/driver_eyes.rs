@@ -11,6 +11,7 @@ use volmedic_csi::dialect::{NodeChoice, NodeProbe};
 use volmedic_health::{Condition, Reason, Sight, Status, WellKnown};
 use volmedic_inventory::node::{KubeletCondition, NodeVolume};
 use volmedic_monitor::{Seen, Way};
+use volmedic_panics::blocking;
 use volmedic_probe::node::{Node, Published};
 use volmedic_report::ProbeResult;
 
@@ -116,7 +117,7 @@ impl DriverEyes {
     async fn ask(&self, volume: &Arc<NodeVolume>) -> Option<Seen> {
         let eyes = self.eyes.clone();
         let (mine, handle) = (volume.clone(), volume.handle.clone());
-        let targets: Vec<PathBuf> = tokio::task::spawn_blocking(move || eyes.targets(&mine)).await.ok()?;
+        let targets: Vec<PathBuf> = blocking(move || eyes.targets(&mine)).await;
         if targets.is_empty() {
             return None;
         }

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use volmedic_health::Sight;
 use volmedic_inventory::node::{Inventory, Mode, NodeVolume};
 use volmedic_monitor::{Seen, Way};
+use volmedic_panics::blocking;
 use volmedic_probe::host::{Expected, Host, Looked};
 use volmedic_report::{ProbeResult, Probes};
 
@@ -98,16 +99,11 @@ impl HostEyes {
         let volume = self.eyes.inventory.volumes().get(&self.driver, handle)?;
         let Ok(_place) = self.eyes.places.acquire().await else { return None };
         let eyes = self.eyes.clone();
-        let looked = tokio::task::spawn_blocking(move || {
+        blocking(move || {
             let expected = eyes.without_removed(&volume, expected(&volume));
             (!expected.targets.is_empty()).then(|| eyes.host.look(&expected))
-        });
-        match looked.await {
-            Ok(looked) => looked,
-            // The monitor counts it as not seen.
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => None,
-        }
+        })
+        .await
     }
 }
 

@@ -76,7 +76,8 @@ impl Worker {
         let _ = self.stop.send(());
         match self.task.await {
             Ok(mut pipe) => pipe.arrivals(self.port.drain(), clock()),
-            Err(error) => tracing::error!(%error, "a pipe ended in a panic"),
+            // A panic ends the process, and nothing cancels it before.
+            Err(error) => tracing::error!(%error, "internal error (bug): a pipe ended early"),
         }
     }
 }

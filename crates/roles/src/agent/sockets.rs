@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use volmedic_csi::{Address, Driver, Metrics, Protocol, Settings};
+use volmedic_panics::caught;
 
 use registration::Registered;
 
@@ -112,7 +113,9 @@ impl Sockets {
             if due {
                 let (path, inode, deadline) = (path.clone(), *inode, self.deadline);
                 asking.spawn(async move {
-                    let answer = registration::ask(&path, deadline).await;
+                    let asked = caught(registration::ask(&path, deadline)).await;
+                    let answer =
+                        asked.unwrap_or_else(|panic| Err(anyhow::anyhow!("internal error (bug): {panic}")));
                     (path, inode, answer)
                 });
             }

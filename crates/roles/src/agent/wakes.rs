@@ -17,6 +17,7 @@ use volmedic_host::helper::Helpers;
 use volmedic_host::kernel_log::{Evidence, KernelLog, Subject};
 use volmedic_host::mounts::{Mount, Table, Watch};
 use volmedic_inventory::node::{Inventory, Key, NodeVolume};
+use volmedic_panics::{blocking, caught};
 use volmedic_probe::host::Host;
 
 use super::ports::in_use;
@@ -161,11 +162,14 @@ pub(super) async fn fs_errors(
                 let (inventory, host, helpers, errors) =
                     (inventory.clone(), host.clone(), helpers.clone(), errors.clone());
                 let mut known = std::mem::take(&mut refused);
-                let marked = tokio::task::spawn_blocking(move || {
+                let marked = blocking(move || {
                     mark(&inventory, &host, &helpers, deadline, &errors, &mut known);
                     known
                 });
-                refused = marked.await.unwrap_or_default();
+                refused = caught(marked).await.unwrap_or_else(|panic| {
+                    tracing::error!(panic, "internal error (bug): marking file systems for their errors panicked");
+                    HashSet::new()
+                });
             }
         }
     }

@@ -95,14 +95,10 @@ pub(super) async fn run(config: HealConfig, around: Surroundings) -> Infallible 
     }
     loop {
         tokio::select! {
-            ended = tasks.join_next() => match ended {
-                Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                _ => panic!("a part of the healer ended, which it never should"),
-            },
+            _ = tasks.join_next() => panic!("internal error (bug): a part of the healer ended"),
             Some(_) = closing.join_next() => {}
             () = tokio::time::sleep(Duration::from_secs(5)) => {
-                // A bug of ours: let the process begin anew.
-                assert!(healer.runs(), "the healer ended, which it never should");
+                assert!(healer.runs(), "internal error (bug): the healer ended");
             }
         }
     }

@@ -74,7 +74,7 @@ async fn list(eyes: &Arc<Eyes>, source: &Source) -> (Vec<Arc<str>>, Option<Why>)
         }
     }
     let end = task.await.unwrap_or_else(|error| {
-        // It neither panics nor is it cancelled.
+        // Panics are caught before, and nothing cancels it.
         let why = format!("internal error (bug): the list ended early: {error}");
         ListEnd::Broken(Why::new(volmedic_health::WhyKind::Failed, &why))
     });

@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use volmedic_listen::Peer;
+use volmedic_panics::{blocking, caught};
 
 /// Time for which a scraper waits for its turn and its text.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -62,7 +63,7 @@ impl Scrapes {
             return Ok(text);
         }
         let registry = self.registry.clone();
-        let written = tokio::task::spawn_blocking(move || {
+        let written = blocking(move || {
             sent.retain(|sent| sent.text.strong_count() > 0);
             while sent.len() >= MOST_TEXTS {
                 if let Some(text) = sent.remove(0).text.upgrade() {
@@ -75,7 +76,9 @@ impl Scrapes {
             sent.push(Sent { began, text: Arc::downgrade(&text) });
             Ok(text)
         });
-        written.await.unwrap_or_else(|error| Err(format!("cannot write the metrics: {error}")))
+        caught(written)
+            .await
+            .unwrap_or_else(|panic| Err(format!("cannot write the metrics: internal error (bug): {panic}")))
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep};
+use volmedic_panics::{blocking, caught};
 
 use crate::{Heal, Moment, Snapshot, Source};
 
@@ -49,10 +50,10 @@ impl Desk {
     pub(super) async fn past(&self, driver: &str, volume: &str) -> (Vec<Arc<Moment>>, Vec<Heal>) {
         let (source, driver, volume) = (self.source.clone(), driver.to_owned(), volume.to_owned());
         let look = move || (source.story(&driver, &volume), source.heals(&driver, &volume));
-        match tokio::task::spawn_blocking(look).await {
+        match caught(blocking(look)).await {
             Ok(past) => past,
-            Err(error) => {
-                tracing::error!(%error, "a volume's past could not be gathered for the page");
+            Err(panic) => {
+                tracing::error!(panic, "internal error (bug): the page's history of a volume panicked");
                 (Vec::new(), Vec::new())
             }
         }
@@ -67,12 +68,12 @@ impl Desk {
         }
         let began = Instant::now();
         let source = self.source.clone();
-        let made = tokio::task::spawn_blocking(move || Snapshot::new(Timestamp::now(), source.rows())).await;
+        let made = caught(blocking(move || Snapshot::new(Timestamp::now(), source.rows()))).await;
         let snapshot = match made {
             Ok(snapshot) => Arc::new(snapshot),
-            // A mistake of ours, or the process ends; what was known a moment ago is better than nothing.
-            Err(error) => {
-                tracing::error!(%error, "the volumes could not be gathered for the page");
+            // The snapshot of a moment ago is better than none.
+            Err(panic) => {
+                tracing::error!(panic, "internal error (bug): the page's list of volumes panicked");
                 let last = kept.as_ref().map(|kept| kept.snapshot.clone());
                 return last.unwrap_or_else(|| Arc::new(Snapshot::new(Timestamp::now(), Vec::new())));
             }

@@ -24,25 +24,26 @@ const ROOMS: &[Room] = &[
     Room { name: "volmedic-proto", may_use: &[], tests_may_use: &[TESTKIT] },
     Room { name: "volmedic-host", may_use: &[], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-lease", may_use: &[], tests_may_use: &[TESTKIT] },
-    Room { name: "volmedic-listen", may_use: &[], tests_may_use: &[] },
+    Room { name: "volmedic-panics", may_use: &[], tests_may_use: &[] },
+    Room { name: "volmedic-listen", may_use: &["volmedic-panics"], tests_may_use: &[] },
     // Crates that use one of them.
     Room { name: "volmedic-conformance", may_use: &["volmedic-proto"], tests_may_use: NEIGHBOURS },
-    Room { name: "volmedic-csi", may_use: &["volmedic-proto"], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-csi", may_use: &["volmedic-panics", "volmedic-proto"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-api", may_use: &["volmedic-health"], tests_may_use: NEIGHBOURS },
     // The pipe: it owns the ports, which others implement, and knows neither kube nor any driver.
-    Room { name: "volmedic-monitor", may_use: &["volmedic-health"], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-monitor", may_use: &["volmedic-health", "volmedic-panics"], tests_may_use: NEIGHBOURS },
     // Siblings: none may import another; they meet in the binary.
     Room { name: "volmedic-inventory", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-probe", may_use: &["volmedic-health", "volmedic-monitor", "volmedic-csi", "volmedic-proto", "volmedic-host"], tests_may_use: NEIGHBOURS },
-    Room { name: "volmedic-report", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
-    Room { name: "volmedic-heal", may_use: &["volmedic-health", "volmedic-api", "volmedic-csi", "volmedic-listen", "volmedic-proto"], tests_may_use: NEIGHBOURS },
-    Room { name: "volmedic-hub", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
-    Room { name: "volmedic-driver", may_use: &["volmedic-health", "volmedic-proto", "volmedic-host"], tests_may_use: &[TESTKIT, "volmedic-csi"] },
-    Room { name: "volmedic-view", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-report", may_use: &["volmedic-health", "volmedic-api", "volmedic-panics"], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-heal", may_use: &["volmedic-health", "volmedic-api", "volmedic-csi", "volmedic-listen", "volmedic-panics", "volmedic-proto"], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-hub", may_use: &["volmedic-health", "volmedic-api", "volmedic-panics"], tests_may_use: NEIGHBOURS },
+    Room { name: "volmedic-driver", may_use: &["volmedic-health", "volmedic-proto", "volmedic-host", "volmedic-panics"], tests_may_use: &[TESTKIT, "volmedic-csi"] },
+    Room { name: "volmedic-view", may_use: &["volmedic-health", "volmedic-api", "volmedic-panics"], tests_may_use: NEIGHBOURS },
     // Where they meet.
     Room {
         name: "volmedic-runtime",
-        may_use: &["volmedic-health", "volmedic-api", "volmedic-csi", "volmedic-inventory", "volmedic-lease", "volmedic-listen", "volmedic-monitor", "volmedic-view"],
+        may_use: &["volmedic-health", "volmedic-api", "volmedic-csi", "volmedic-inventory", "volmedic-lease", "volmedic-listen", "volmedic-monitor", "volmedic-panics", "volmedic-view"],
         tests_may_use: NEIGHBOURS,
     },
     Room {
@@ -50,6 +51,7 @@ const ROOMS: &[Room] = &[
         may_use: &[
             "volmedic-runtime", "volmedic-health", "volmedic-csi", "volmedic-api", "volmedic-inventory", "volmedic-probe", "volmedic-report",
             "volmedic-monitor", "volmedic-heal", "volmedic-hub", "volmedic-driver", "volmedic-view", "volmedic-host", "volmedic-lease", "volmedic-listen",
+            "volmedic-panics",
         ],
         tests_may_use: NEIGHBOURS,
     },
@@ -65,13 +67,13 @@ const ROOMS: &[Room] = &[
         name: "volmedic-demo",
         may_use: &[
             "volmedic-runtime", "volmedic-roles", "volmedic-cli", "volmedic-health", "volmedic-proto", "volmedic-csi", "volmedic-api",
-            "volmedic-probe", "volmedic-monitor", "volmedic-heal", "volmedic-driver", "volmedic-view", "volmedic-host",
+            "volmedic-probe", "volmedic-monitor", "volmedic-heal", "volmedic-driver", "volmedic-view", "volmedic-host", "volmedic-panics",
         ],
         tests_may_use: NEIGHBOURS,
     },
     Room {
         name: "volmedic",
-        may_use: &["volmedic-roles", "volmedic-cli", "volmedic-demo", "volmedic-runtime", "volmedic-api", "volmedic-host", "volmedic-view"],
+        may_use: &["volmedic-roles", "volmedic-cli", "volmedic-demo", "volmedic-runtime", "volmedic-api", "volmedic-host", "volmedic-panics", "volmedic-view"],
         tests_may_use: &[TESTKIT, "volmedic-csi", "volmedic-driver", "volmedic-heal", "volmedic-hub", "volmedic-inventory", "volmedic-proto", "volmedic-report"],
     },
     // Tools, never part of the product.

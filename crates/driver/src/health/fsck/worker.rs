@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use volmedic_panics::caught_now;
 
 use super::{Job, Schedule, Verdict, check};
 
@@ -104,7 +105,14 @@ impl Shared {
     fn work(&self, schedule: &Schedule) {
         while let Some((volume, job)) = self.next() {
             let started = Instant::now();
-            let verdict = check(&job, schedule, &|| self.is_stopped() || !self.is_wanted(&volume));
+            let checked =
+                caught_now(|| check(&job, schedule, &|| self.is_stopped() || !self.is_wanted(&volume)));
+            let verdict = checked.unwrap_or_else(|panic| {
+                tracing::error!(volume, panic, "internal error (bug): a file system check panicked");
+                Verdict::Refused {
+                    why: format!("internal error (bug): the check panicked: {panic}; please report it"),
+                }
+            });
             let mut state = self.state.lock();
             // Forgotten meanwhile: nobody wants to hear it.
             if state.jobs.remove(&volume).is_some() {

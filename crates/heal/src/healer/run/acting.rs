@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::task::JoinError;
+use tokio::task::Id;
 use tokio::time::{Instant, timeout};
 use volmedic_api::ObjectRef;
 
@@ -22,7 +22,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
         let (cluster, eyes) = (self.cluster.clone(), self.eyes.clone());
         let pv = self.pvs.get(&ticket.place).cloned().unwrap_or_default();
         let held = ticket.clone();
-        let task = self.tasks.spawn(async move {
+        let task = self.start(async move {
             let look = async {
                 let details = cluster.details(&ticket.place, &pv).await?;
                 let about = match &details.claim {
@@ -39,7 +39,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             let seen = timeout(LOOK, look).await.unwrap_or_else(|_| Err("looking took too long".to_owned()));
             Done::Examined { ticket, seen }
         });
-        self.tickets.insert(task.id(), held);
+        self.tickets.insert(task, held);
     }
 
     pub(super) fn examined(
@@ -94,7 +94,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
         let (teller, eyes) = (self.teller.clone(), self.eyes.clone());
         let deadline = self.options.deadline;
         let held = ticket.clone();
-        let task = self.tasks.spawn(async move {
+        let task = self.start(async move {
             let began = Instant::now();
             let prepared = prepare(&*teller, &*eyes, &started, ticket.is_check());
             let (attempt, outcome) = match prepared.await {
@@ -113,14 +113,13 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             };
             Done::Healed { ticket, about, attempt, outcome, took }
         });
-        self.tickets.insert(task.id(), held);
+        self.tickets.insert(task, held);
     }
 
-    /// A task cannot be cancelled, so it panicked: a mistake of ours, which must not keep a volume from ever being
-    /// mended. What became of it nobody knows.
-    pub(super) fn broken(&mut self, error: &JoinError) {
-        tracing::error!(%error, "a part of the healer ended in a panic");
-        if let Some(ticket) = self.tickets.remove(&error.id()) {
+    /// A task panicked. That must not keep its volume from ever being healed; what became of the attempt is unknown.
+    pub(super) fn broken(&mut self, task: Id, panic: &str) {
+        tracing::error!(panic, "internal error (bug): a part of the healer panicked");
+        if let Some(ticket) = self.tickets.remove(&task) {
             let why = "the healer failed in the middle of it".to_owned();
             let attempt = Attempt { nth: ticket.nth, began: self.clock.now() };
             self.healed(&ticket, Vec::new(), Some(attempt), Outcome::Lost { why }, Duration::ZERO);

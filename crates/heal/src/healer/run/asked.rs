@@ -30,7 +30,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
         for Found { place, pv } in found {
             if dry_run {
                 let cluster = self.cluster.clone();
-                self.tasks.spawn(async move {
+                self.start(async move {
                     let details = cluster.details(&place, &pv).await;
                     Done::Previewed { wish, place, details }
                 });

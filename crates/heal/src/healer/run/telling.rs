@@ -18,7 +18,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             (self.cluster.clone(), self.teller.clone(), self.options.rules.clone());
         let (pv, at) = (self.pvs.get(&place).cloned().unwrap_or_default(), self.clock.now());
         let telling = self.telling.clone();
-        self.tasks.spawn(async move {
+        self.start(async move {
             let _turn = telling.acquire().await;
             let mut about = Vec::new();
             if let Ok(details) = cluster.details(&place, &pv).await {

@@ -25,6 +25,7 @@ use volmedic_heal::Place;
 use volmedic_heal::healer::{Answer, Handle};
 
 use volmedic_heal::wish::{ANSWER, FRESH, LABEL, REASON, Reply, Told, Wish, Word};
+use volmedic_panics::caught;
 
 const CALL: Duration = Duration::from_secs(15);
 /// Wishes that are carried out at once; more wait.
@@ -84,7 +85,7 @@ impl Desk {
                         seen.retain(|_, last| now.duration_since(*last) < REMEMBERED);
                         let Some(wish) = wish(&claim) else { continue };
                         if seen.insert(wish.clone(), now).is_none() {
-                            work.spawn(self.clone().carry_out(claim, wish, places.clone()));
+                            work.spawn(caught(self.clone().carry_out(claim, wish, places.clone())));
                         }
                     }
                     Some(Err(error)) => if !std::mem::replace(&mut told, true) {
@@ -92,10 +93,10 @@ impl Desk {
                     },
                     None => std::future::pending().await,
                 },
-                Some(done) = work.join_next() => match done {
+                Some(Ok(done)) = work.join_next() => match done {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => tracing::warn!("a wish for healing was not answered: {error:#}"),
-                    Err(error) => tracing::error!(%error, "answering a wish for healing ended in a panic"),
+                    Err(panic) => tracing::error!(panic, "internal error (bug): answering a wish for healing panicked"),
                 },
             }
         }
