@@ -1,4 +1,4 @@
-//! What is believed and who was told of it, shared by all pipes and by whoever shows it.
+//! The ledger and what was reported on which object, shared by all pipes and by what shows it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use parking_lot::{Mutex, MutexGuard};
 use volmedic_health::object::ObjectRef;
 use volmedic_health::{Ledger, Subject, Volume};
 
-/// Of those who no longer use a volume in trouble, so many are still told of its end.
+/// Maximum number of objects that no longer use an unhealthy volume and still get the report that it recovered.
 const FORMER: usize = 64;
 
-/// One ledger, and who was told of the trouble of which volume. Several pipes may share it: one for each driver and
-/// place it is looked at from.
+/// One ledger, and on which objects the problem of each volume was reported. Several pipes may share it: one for each driver
+/// and vantage.
 #[derive(Debug, Clone)]
 pub struct Board(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     ledger: Mutex<Ledger>,
-    /// Only volumes in trouble are here.
+    /// Only unhealthy volumes are here.
     audience: Mutex<HashMap<Volume, Vec<ObjectRef>>>,
 }
 
@@ -32,26 +32,27 @@ impl Board {
         self.0.ledger.lock()
     }
 
-    /// Who was told of the trouble of a volume.
-    pub fn told_on(&self, volume: &Volume) -> Vec<ObjectRef> {
+    /// The objects that the problem of a volume was reported on.
+    pub fn reported_on(&self, volume: &Volume) -> Vec<ObjectRef> {
         self.audience().get(volume).cloned().unwrap_or_default()
     }
 
-    /// Everybody who was told of trouble that is not over, in a stable order.
+    /// The objects that problems were reported on that are not over, in a stable order.
     pub fn audiences(&self) -> Vec<(Volume, Vec<ObjectRef>)> {
-        let mut all: Vec<_> = self.audience().iter().map(|(v, told)| (v.clone(), told.clone())).collect();
+        let mut all: Vec<_> =
+            self.audience().iter().map(|(v, objects)| (v.clone(), objects.clone())).collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
         all
     }
 
-    /// Before a restart, this object was told of what is wrong with a volume.
-    pub fn recall_audience(&self, volume: &Volume, told: ObjectRef) {
+    /// Before a restart, the problem of a volume was reported on this object.
+    pub fn recall_audience(&self, volume: &Volume, object: ObjectRef) {
         if self.is_in_trouble(&Subject::Volume(volume.clone())) {
-            self.add_audience(volume, [told]);
+            self.add_audience(volume, [object]);
         }
     }
 
-    /// Whether something was found wrong that is not over, or nothing could be found out for long.
+    /// Whether a problem is not over, or the subject could not be probed for long.
     pub(crate) fn is_in_trouble(&self, subject: &Subject) -> bool {
         let ledger = self.lock_ledger();
         ledger.beliefs(subject).iter().any(|(_, belief)| {
@@ -60,11 +61,11 @@ impl Board {
     }
 
     /// The newest are kept where there are too many.
-    pub(crate) fn add_audience(&self, volume: &Volume, told: impl IntoIterator<Item = ObjectRef>) {
+    pub(crate) fn add_audience(&self, volume: &Volume, objects: impl IntoIterator<Item = ObjectRef>) {
         let mut audience = self.audience();
         let known = audience.entry(volume.clone()).or_default();
         let mut now = 0;
-        for object in told {
+        for object in objects {
             known.retain(|known| *known != object);
             known.push(object);
             now += 1;
@@ -93,15 +94,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn however_many_come_and_go_the_audience_stays_small() {
+    fn the_audience_stays_small_while_objects_come_and_go() {
         let board = Board::new(Ledger::default());
         let volume = Volume { driver: "d".into(), handle: "v".into() };
         let pod = |n: usize| ObjectRef::new(Kind::Pod, "shop", &format!("web-{n}"), &format!("uid-{n}"));
         for n in 0..1_000 {
             board.add_audience(&volume, [pod(n), pod(n + 1)]);
         }
-        let told = board.told_on(&volume);
-        assert_eq!(told.len(), FORMER + 2);
-        assert_eq!(told[FORMER..], [pod(999), pod(1_000)], "those who use it now are never dropped");
+        let objects = board.reported_on(&volume);
+        assert_eq!(objects.len(), FORMER + 2);
+        assert_eq!(objects[FORMER..], [pod(999), pod(1_000)], "objects that use it now are never dropped");
     }
 }

@@ -1,4 +1,4 @@
-//! The pipe itself: which volume is looked at when, and what becomes of what was seen. It sees ports only.
+//! The pipe: which volume is probed when, and what happens with the sights. It knows its ports only.
 
 mod board;
 mod guard;
@@ -13,4 +13,4 @@ pub use guard::{list, look};
 pub use pipe::{Now, Pipe};
 pub use ports::{Absent, Arrival, Inventory, ListEnd, Listed, Outlet, Pages, Probe, Seen, Way};
 pub use run::{Observation, Settings, run};
-pub use schedule::{Look, Outcome, Pace, Schedule};
+pub use schedule::{Check, Outcome, Pace, Schedule};

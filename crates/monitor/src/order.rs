@@ -1,10 +1,10 @@
 //! Which of two probes of one volume began later.
 //!
-//! A list and a look at one of its volumes may be under way at the same time, and end in any order. What was seen by the
-//! one that began earlier is not applied after what was seen by the other: it cannot have seen what happened in between,
-//! such as a heal. All pages of a pass count from its beginning, since a driver may make up its whole list when it is
-//! asked for the first one. Two looks at one volume are never under way together, and two passes neither, so it is enough
-//! to count passes.
+//! A list and a check of one of its volumes may be under way at the same time, and end in any order. The sight of the one
+//! that began earlier is not applied after the sight of the other: it cannot contain what happened in between, such as a
+//! heal. All pages of a pass count from its beginning, since a driver may make up its whole list when it is asked for the
+//! first one. Two checks of one volume are never under way together, and neither are two passes, so it is enough to count
+//! passes.
 
 /// Which pass of the list it is, in the order in which they began.
 pub(crate) type Pass = u32;
@@ -29,7 +29,7 @@ impl Began {
     }
 }
 
-/// What was last heard of one volume. Small, because there is one for each.
+/// Which probes of one volume were applied last. Small, because there is one for each volume.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Heard {
     /// The newest pass that had it.

@@ -1,4 +1,4 @@
-//! What becomes of what was seen: judged by the ledger, told to the outlet, and followed up by the schedule.
+//! What happens with a sight: the ledger judges it, the outlet reports the transitions, and the schedule follows up.
 //!
 //! Nothing here waits or reads a clock; [`run`](crate::run) brings the time and the answers.
 
@@ -13,16 +13,16 @@ use volmedic_health::{Change, Sight, Subject, Transition, Vantage, Volume, Why};
 use crate::board::Board;
 use crate::order::{Began, Heard, Pass};
 use crate::ports::{Absent, Arrival, Inventory, ListEnd, Listed, Outlet, Seen, Way};
-use crate::schedule::{Look, Outcome, Pace, Schedule};
+use crate::schedule::{Check, Outcome, Pace, Schedule};
 
-/// The time of day for what is told, and a clock that only goes forward for what is due.
+/// The time of day for reports, and a clock that only goes forward for what is due.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
     pub day: Timestamp,
     pub clock: Instant,
 }
 
-/// One driver's volumes, looked at from one place.
+/// One driver's volumes, from one vantage.
 #[derive(Debug)]
 pub struct Pipe<I, O> {
     driver: Arc<str>,
@@ -36,7 +36,7 @@ pub struct Pipe<I, O> {
     pass: Pass,
     schedule: Schedule,
     way: Way,
-    /// What the driver said last of its storage as a whole; well where it says nothing of it.
+    /// The driver's last report on its storage as a whole; healthy if it reports nothing about it.
     storage: Sight,
 }
 
@@ -93,7 +93,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
             match arrival {
                 Arrival::Added(handle) => self.added(handle, now),
                 Arrival::Removed(handle) => self.removed(&handle, now),
-                Arrival::AudienceChanged(handle) => self.tell_newcomers(&handle, now),
+                Arrival::AudienceChanged(handle) => self.report_to_new_users(&handle, now),
                 Arrival::Disturbed(handle) => self.schedule.hurry(&handle, now.clock),
                 Arrival::All(handles) => {
                     if !self.roster.is_empty() {
@@ -107,9 +107,9 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
                     for handle in handles {
                         self.added(handle, now);
                     }
-                    // Who was told may have changed with all the rest.
+                    // The objects that a problem is reported on may have changed with all the rest.
                     for handle in &self.board.audience_of(&self.driver) {
-                        self.tell_newcomers(handle, now);
+                        self.report_to_new_users(handle, now);
                     }
                 }
             }
@@ -120,7 +120,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         if self.roster.contains_key(&handle) {
             return;
         }
-        if self.looks() {
+        if self.checks_volumes() {
             self.schedule.add(&handle, now.clock);
         }
         self.roster.insert(handle, Heard::nothing(self.pass));
@@ -131,7 +131,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         self.schedule.remove(handle);
         let subject = self.subject(handle);
         let closed = self.board.lock_ledger().forget(now.day, &subject);
-        self.tell_all(&closed);
+        self.report(&closed);
         if let Subject::Volume(volume) = &subject {
             self.board.forget_audience(volume);
         }
@@ -145,7 +145,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
     /// A part of a list came.
     pub fn listed(&mut self, mut page: Vec<Listed>, now: Now) {
         let began = Began::with(self.pass);
-        // Nearly all entries of nearly all pages say that what was well is well.
+        // Nearly all entries of nearly all pages confirm that a healthy volume is healthy.
         let ledger = self.board.lock_ledger();
         let quiet = ledger.quiet(&self.driver, &self.vantage);
         page.retain(|Listed { handle, sight, .. }| {
@@ -160,20 +160,20 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         });
         drop(ledger);
         for Listed { handle, sight, again } in page {
-            // Volumes that are nobody's claim, or another cluster's, are none of our business.
+            // Volumes without a claim, or of another cluster, are not ours to report.
             let known = self.roster.get_key_value(handle.as_str());
             let Some((handle, mut heard)) = known.map(|(handle, heard)| (handle.clone(), *heard)) else {
                 continue;
             };
             let adverse = matches!(sight, Sight::Adverse(_));
-            // Of two entries for one volume the worse is believed.
+            // Of two entries for one volume the worse counts.
             if again && heard.listed == self.pass && !adverse {
                 continue;
             }
             heard.listed = self.pass;
             let outcome = self.saw(&handle, &mut heard, began, sight, now);
             self.roster.insert(handle.clone(), heard);
-            // Where it is too old to be believed, it may have gone wrong again since: a look tells.
+            // Where it is too old to be applied, the volume may have become unhealthy again since: a check finds out.
             self.follow_up(&handle, if adverse { Outcome::Wrong } else { outcome }, now);
         }
     }
@@ -193,7 +193,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
                         Absent::Missing => {
                             Sight::missing("the driver's complete list of volumes does not have it")
                         }
-                        // What is well and not among the unhealthy stays well.
+                        // A healthy volume that is not among the unhealthy stays healthy.
                         Absent::Unlisted if self.is_quiet(handle) => {
                             heard.saw(began);
                             continue;
@@ -206,7 +206,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
             }
             ListEnd::Broken(why) => {
                 self.saw_backend(Sight::NotSeen(why.clone()), now);
-                // What the list did not reach is asked for one by one, where the driver can be asked so.
+                // Volumes that the list did not reach are checked one by one, where the driver supports it.
                 if looks {
                     for (handle, _) in rest {
                         self.schedule.add(handle, now.clock);
@@ -221,28 +221,28 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         self.board.lock_ledger().quiet(&self.driver, &self.vantage).contains(handle)
     }
 
-    /// The volume to look at now, if any.
-    pub fn next_look(&mut self, now: Now) -> Option<Look> {
-        let mut look = self.schedule.next(now.clock)?;
-        look.began = Began::during(self.pass);
-        Some(look)
+    /// The check to begin now, if any.
+    pub fn next_check(&mut self, now: Now) -> Option<Check> {
+        let mut check = self.schedule.next(now.clock)?;
+        check.began = Began::during(self.pass);
+        Some(check)
     }
 
-    /// When there may be one to look at again.
+    /// When there may be a check to begin again.
     pub fn next_wake(&self, now: Now) -> Option<Instant> {
         self.schedule.wake(now.clock)
     }
 
-    /// A look ended.
-    pub fn looked(&mut self, look: &Look, seen: Seen, now: Now) {
+    /// A check ended.
+    pub fn checked(&mut self, check: &Check, seen: Seen, now: Now) {
         let (outcome, driver) = match seen {
             Seen::Volume(sight) => {
                 let answered = !matches!(sight, Sight::NotSeen(_));
-                (self.saw_looking(look, sight, now), answered.then(|| self.storage.clone()))
+                (self.saw_check(check, sight, now), answered.then(|| self.storage.clone()))
             }
-            Seen::Nothing => (Outcome::Well, None),
+            Seen::Nothing => (Outcome::Healthy, None),
             Seen::Overloaded(why) => {
-                self.saw_looking(look, Sight::NotSeen(why), now);
+                self.saw_check(check, Sight::NotSeen(why), now);
                 (Outcome::Overloaded, None)
             }
             Seen::DriverGone(why) => (Outcome::Failed, Some(Sight::NotSeen(why))),
@@ -250,15 +250,14 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         if let Some(sight) = driver {
             self.saw_backend(sight, now);
         }
-        self.schedule.done(look, now.clock, outcome);
-        // Beside a list only what is wrong is looked at one by one.
+        self.schedule.done(check, now.clock, outcome);
+        // Beside a list, only unhealthy volumes are checked one by one.
         if self.way != Way::Look && outcome != Outcome::Wrong {
-            self.schedule.remove(&look.key);
+            self.schedule.remove(&check.key);
         }
     }
 
-    /// The driver was asked about its storage as a whole. That answers about volumes come says no more of it than
-    /// this.
+    /// The driver was asked about its storage as a whole. While it answers about volumes, this stays what is known of it.
     pub fn saw_storage(&mut self, sight: Sight, now: Now) {
         if !matches!(sight, Sight::NotSeen(_)) {
             self.storage = sight.clone();
@@ -271,39 +270,39 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         self.saw_backend(Sight::NotSeen(why), now);
     }
 
-    /// Somebody else saw something: a node that went down.
+    /// A sight that did not come from the probe: a node that went down.
     pub fn observed(&mut self, handle: &str, vantage: &Vantage, sight: Sight, now: Now) {
         let subject = self.subject(handle);
         let news = self.board.lock_ledger().record(now.day, &subject, vantage, sight);
-        self.tell_all(&news);
-        // Of a volume that comes in no arrival, or left meanwhile, nobody else will ever say that it is gone.
+        self.report(&news);
+        // No arrival will ever say that a volume is gone that comes in none, or that left meanwhile.
         if !self.roster.contains_key(handle) && !self.board.is_in_trouble(&subject) {
             let closed = self.board.lock_ledger().forget(now.day, &subject);
-            self.tell_all(&closed);
+            self.report(&closed);
         }
     }
 
     /// What is due by time alone.
     pub fn tick(&mut self, now: Now) {
         let due = self.board.lock_ledger().tick(now.day);
-        self.tell_all(&due);
+        self.report(&due);
     }
 
-    /// Nobody looks from there any more: what was told from there before a restart is closed.
+    /// This vantage is no longer used: what was reported from there before a restart is closed.
     pub fn forget_vantage(&mut self, vantage: &Vantage, now: Now) {
         let closed = self.board.lock_ledger().forget_vantage(now.day, vantage);
-        self.tell_all(&closed);
+        self.report(&closed);
     }
 
-    /// Before a restart, this object was told of what is wrong with a volume.
-    pub fn recall_audience(&mut self, handle: &str, told: ObjectRef) {
+    /// Before a restart, the problem of a volume was reported on this object.
+    pub fn recall_audience(&mut self, handle: &str, object: ObjectRef) {
         if let Subject::Volume(volume) = self.subject(handle) {
-            self.board.recall_audience(&volume, told);
+            self.board.recall_audience(&volume, object);
         }
     }
 
-    /// After a restart, what was told of volumes that are no longer there is closed, and who began to use the others
-    /// meanwhile is told.
+    /// After a restart, reports on volumes that are no longer there are closed, and the problems of the others are reported on
+    /// the objects that began to use them meanwhile.
     pub fn close_strangers(&mut self, now: Now) {
         let subjects: Vec<Subject> = self.board.lock_ledger().subjects().collect();
         for subject in subjects {
@@ -313,16 +312,16 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
                 || volume.driver != self.driver;
             if !known {
                 let closed = self.board.lock_ledger().forget(now.day, &subject);
-                self.tell_all(&closed);
+                self.report(&closed);
             } else if self.inventory.is_only_observed(&volume.handle) {
                 self.board.add_audience(volume, self.inventory.about(volume));
             } else {
-                self.tell_newcomers(&volume.handle.clone(), now);
+                self.report_to_new_users(&volume.handle.clone(), now);
             }
         }
     }
 
-    fn looks(&self) -> bool {
+    fn checks_volumes(&self) -> bool {
         matches!(self.way, Way::Look | Way::List { looks: true, .. })
     }
 
@@ -332,16 +331,16 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         Subject::Volume(Volume { driver: self.driver.clone(), handle })
     }
 
-    fn saw_looking(&mut self, look: &Look, sight: Sight, now: Now) -> Outcome {
-        // Removed while it was looked at: nothing to say of it any more.
-        let Some(mut heard) = self.roster.get(&look.key).copied() else { return Outcome::Well };
-        let outcome = self.saw(&look.key, &mut heard, look.began, sight, now);
-        self.roster.insert(look.key.clone(), heard);
+    fn saw_check(&mut self, check: &Check, sight: Sight, now: Now) -> Outcome {
+        // Removed while it was checked: there is nothing to report any more.
+        let Some(mut heard) = self.roster.get(&check.key).copied() else { return Outcome::Healthy };
+        let outcome = self.saw(&check.key, &mut heard, check.began, sight, now);
+        self.roster.insert(check.key.clone(), heard);
         outcome
     }
 
-    /// Puts a sight of a volume into the ledger, unless a newer one is there, and says whether it should be looked at
-    /// again sooner.
+    /// Puts a sight of a volume into the ledger, unless a newer one is there, and returns whether it should be checked again
+    /// sooner.
     fn saw(&mut self, handle: &Arc<str>, heard: &mut Heard, began: Began, sight: Sight, now: Now) -> Outcome {
         let subject = Subject::Volume(Volume { driver: self.driver.clone(), handle: handle.clone() });
         let board = self.board.clone();
@@ -349,7 +348,7 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         if heard.is_newer_than(began) {
             tracing::debug!(%subject, ?sight, "not applied, because a probe that began later saw the volume already");
             let wrong = ledger.is_adverse(&subject, &self.vantage);
-            return if wrong { Outcome::Wrong } else { Outcome::Well };
+            return if wrong { Outcome::Wrong } else { Outcome::Healthy };
         }
         let (failed, missing) = (matches!(sight, Sight::NotSeen(_)), matches!(sight, Sight::Missing(_)));
         if !failed {
@@ -358,28 +357,28 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         let news = ledger.record(now.day, &subject, &self.vantage, sight);
         let wrong = missing || ledger.is_adverse(&subject, &self.vantage);
         drop(ledger);
-        self.tell_all(&news);
+        self.report(&news);
         match (failed, wrong) {
             (true, _) => Outcome::Failed,
             (false, true) => Outcome::Wrong,
-            (false, false) => Outcome::Well,
+            (false, false) => Outcome::Healthy,
         }
     }
 
     fn saw_backend(&mut self, sight: Sight, now: Now) {
         let subject = Subject::Backend(self.driver.clone());
         let news = self.board.lock_ledger().record(now.day, &subject, &self.vantage, sight);
-        self.tell_all(&news);
+        self.report(&news);
     }
 
-    /// What a list says is wrong is looked at one by one until it is not, where the driver can be asked so.
+    /// A volume that is unhealthy in a list is checked on its own until it is not, where the driver supports it.
     fn follow_up(&mut self, handle: &Arc<str>, outcome: Outcome, now: Now) {
         if matches!(self.way, Way::List { looks: true, .. }) && outcome == Outcome::Wrong {
             self.schedule.add(handle, now.clock);
         }
     }
 
-    fn tell_all(&mut self, news: &[Transition]) {
+    fn report(&mut self, news: &[Transition]) {
         for transition in news {
             let Subject::Volume(volume) = &transition.subject else {
                 self.outlet.tell(transition, self.inventory.about_backend());
@@ -389,13 +388,13 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
             if transition.change.is_warning() {
                 self.board.add_audience(volume, about.iter().cloned());
             } else {
-                // Who was told of the trouble is told of its end, even if it no longer has to do with the volume.
-                let told = self.board.told_on(volume);
-                about.extend(told.into_iter().filter(|told| !about.contains(told)).collect::<Vec<_>>());
+                // The end is reported wherever the problem was, even on an object that no longer uses the volume.
+                let before = self.board.reported_on(volume);
+                about.extend(before.into_iter().filter(|object| !about.contains(object)).collect::<Vec<_>>());
             }
             self.outlet.tell(transition, about);
         }
-        // Not before all ends are told: one look may end several things.
+        // Not before all ends are reported: one check may end several problems.
         for transition in news {
             if let Subject::Volume(volume) = &transition.subject
                 && !transition.change.is_warning()
@@ -406,14 +405,14 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
         }
     }
 
-    /// Who joins a volume that is in trouble is told of the trouble.
-    fn tell_newcomers(&mut self, handle: &Arc<str>, now: Now) {
+    /// An unhealthy volume is reported on the objects that begin to use it.
+    fn report_to_new_users(&mut self, handle: &Arc<str>, now: Now) {
         let volume = Volume { driver: self.driver.clone(), handle: handle.clone() };
         let subject = Subject::Volume(volume.clone());
-        let known = self.board.told_on(&volume);
-        let newcomers: Vec<ObjectRef> =
+        let known = self.board.reported_on(&volume);
+        let new_users: Vec<ObjectRef> =
             self.inventory.about(&volume).into_iter().filter(|object| !known.contains(object)).collect();
-        if newcomers.is_empty() {
+        if new_users.is_empty() {
             return;
         }
         let trouble: Vec<Transition> = self
@@ -430,10 +429,10 @@ impl<I: Inventory, O: Outlet> Pipe<I, O> {
             })
             .collect();
         for transition in &trouble {
-            self.outlet.tell(transition, newcomers.clone());
+            self.outlet.tell(transition, new_users.clone());
         }
         if !trouble.is_empty() {
-            self.board.add_audience(&volume, newcomers);
+            self.board.add_audience(&volume, new_users);
         }
     }
 }

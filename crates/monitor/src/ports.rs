@@ -13,14 +13,14 @@ pub trait Inventory: Send + Sync + 'static {
     fn drain(&self) -> Vec<Arrival>;
     /// Returns when there is something to drain.
     fn changed(&self) -> impl Future<Output = ()> + Send;
-    /// The objects that a volume's news are told on.
+    /// The objects that a volume's health is reported on.
     fn about(&self, volume: &Volume) -> Vec<ObjectRef>;
-    /// The objects that news of the driver's storage as a whole are told on.
+    /// The objects that the health of the driver's storage as a whole is reported on.
     fn about_backend(&self) -> Vec<ObjectRef> {
         Vec::new()
     }
-    /// Whether this is a volume that comes in no arrival and is never looked at: whoever observes it says when what
-    /// they observed is over.
+    /// Whether this is a volume that comes in no arrival and is never probed: the sender of its observations says when they are
+    /// over.
     fn is_only_observed(&self, _handle: &str) -> bool {
         false
     }
@@ -31,15 +31,15 @@ pub trait Inventory: Send + Sync + 'static {
 pub enum Arrival {
     Added(Arc<str>),
     Removed(Arc<str>),
-    /// The volume is told on other objects now, or on more or fewer of them.
+    /// The volume is reported on other objects now, or on more or fewer of them.
     AudienceChanged(Arc<str>),
-    /// Something happened to the volume that may have changed its health: it is looked at now.
+    /// Something happened to the volume that may have changed its health: it is checked now.
     Disturbed(Arc<str>),
     /// These are all volumes there are.
     All(Vec<Arc<str>>),
 }
 
-/// How volumes are looked at.
+/// How volumes are probed.
 pub trait Probe: Send + Sync + 'static {
     /// How the driver can be asked right now.
     fn way(&self) -> Way;
@@ -49,9 +49,9 @@ pub trait Probe: Send + Sync + 'static {
     fn list(&self, _pages: impl Pages) -> impl Future<Output = ListEnd> + Send {
         ready(ListEnd::Broken(Why::new(WhyKind::NoAnswer, "it has no list of volumes")))
     }
-    /// Looks at one volume.
+    /// Checks one volume.
     fn look(&self, handle: &str) -> impl Future<Output = Seen> + Send;
-    /// Asks about the driver's storage as a whole, once an interval; `None` where there is nobody to ask.
+    /// Asks about the driver's storage as a whole, once an interval; `None` where the driver cannot report on it.
     fn storage(&self) -> impl Future<Output = Option<Sight>> + Send {
         ready(None)
     }
@@ -63,12 +63,12 @@ pub enum Way {
     /// By a list of all its volumes, or of the unhealthy ones.
     List {
         absent: Absent,
-        /// One volume can also be looked at on its own.
+        /// One volume can also be checked on its own.
         looks: bool,
     },
     /// Volume by volume.
     Look,
-    /// Not at all: it tells nothing about health.
+    /// Not at all: it does not report health.
     Nothing,
     /// It cannot be reached.
     Blind(Why),
@@ -109,31 +109,31 @@ impl Pages for mpsc::Sender<Vec<Listed>> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListEnd {
     Complete,
-    /// It is not whole, and why. What its pages did say stands.
+    /// It is incomplete, and why. What its pages reported stands.
     Broken(Why),
 }
 
-/// What one look saw.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
-    /// Something about the volume, if only that it could not be seen.
+    /// A sight of the volume, if only that it was not seen.
     Volume(Sight),
-    /// There is nothing to be seen right now, and nothing wrong with that: nobody uses the volume at the moment.
+    /// There is nothing to check right now, and nothing wrong with that: no pod uses the volume at the moment.
     Nothing,
-    /// Like a volume that could not be seen, but the driver asked for fewer questions at once.
+    /// Not seen, because the driver asked for fewer concurrent calls.
     Overloaded(Why),
     /// Nothing about the volume: the driver itself is not there.
     DriverGone(Why),
 }
 
 impl Seen {
-    /// Whether the volume's health was answered, well or not.
+    /// Whether the driver answered about the volume's health, whatever it answered.
     pub fn is_answer(&self) -> bool {
         matches!(self, Self::Volume(sight) if !matches!(sight, Sight::NotSeen(_)))
     }
 }
 
-/// Where news go. Must not wait: what cannot be sent at once is queued behind it.
+/// Where transitions are reported. Must not wait: what cannot be sent immediately is queued behind it.
 pub trait Outlet: Send + 'static {
     fn tell(&mut self, transition: &Transition, about: Vec<ObjectRef>);
 }

@@ -13,26 +13,26 @@ use volmedic_health::{Sight, Vantage, Why, WhyKind};
 use crate::guard;
 use crate::pipe::{Now, Pipe};
 use crate::ports::{Inventory, ListEnd, Listed, Outlet, Probe, Seen, Way};
-use crate::schedule::{Look, Pace};
+use crate::schedule::{Check, Pace};
 
 /// Pages that may wait between the driver and the ledger. More would only hold memory.
 const PAGES_AHEAD: usize = 2;
-/// How often it is asked what is due by time alone.
+/// Interval at which the ledger reports what is due by time alone.
 const TICK: Duration = Duration::from_secs(15);
 
-/// How often volumes are looked at.
+/// How often volumes are checked.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// From the start of one list to the start of the next.
     pub list_every: Duration,
-    /// Each volume once in this time, where they are asked for one by one.
+    /// Each volume once in this time, where they are checked one by one.
     pub look_every: Duration,
-    /// So many volumes at once.
+    /// Maximum number of concurrent checks.
     pub workers: usize,
 }
 
 impl Settings {
-    /// The pace of looks. Beside a list, only what is wrong is looked at, in the rhythm of the list.
+    /// The pace of checks. Beside a list, only unhealthy volumes are checked, at the interval of the list.
     pub fn pace(&self, way: &Way) -> Pace {
         match way {
             Way::List { .. } => Pace::new(self.list_every, self.workers),
@@ -41,7 +41,7 @@ impl Settings {
     }
 }
 
-/// Something that another than the probe saw.
+/// A sight that did not come from the probe.
 #[derive(Debug, Clone)]
 pub struct Observation {
     pub handle: Arc<str>,
@@ -49,7 +49,7 @@ pub struct Observation {
     pub sight: Sight,
 }
 
-/// Runs until told to stop. Nothing else ends it.
+/// Runs until `stop` completes. Nothing else ends it.
 pub async fn run<I: Inventory, O: Outlet, P: Probe>(
     mut pipe: Pipe<I, O>,
     inventory: Arc<I>,
@@ -62,10 +62,10 @@ pub async fn run<I: Inventory, O: Outlet, P: Probe>(
     let mut stop = pin!(stop);
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut blind = interval(settings.look_every.max(Duration::from_millis(1)));
-    blind.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut storage_tick = interval(settings.look_every.max(Duration::from_millis(1)));
+    storage_tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let driver = pipe.driver().clone();
-    let mut looks: JoinSet<(Look, Seen)> = JoinSet::new();
+    let mut checks: JoinSet<(Check, Seen)> = JoinSet::new();
     let mut list: Option<List> = None;
     let mut next_list = Instant::now();
     let mut storage: JoinSet<Option<Sight>> = JoinSet::new();
@@ -75,8 +75,8 @@ pub async fn run<I: Inventory, O: Outlet, P: Probe>(
     loop {
         let way = probe.way();
         if way != *pipe.way() {
-            // A look that is under way belongs to the old schedule, and a list to the old driver.
-            looks = JoinSet::new();
+            // A check that is under way belongs to the old schedule, and a list to the old driver.
+            checks = JoinSet::new();
             storage = JoinSet::new();
             list = None;
             next_list = Instant::now();
@@ -89,12 +89,12 @@ pub async fn run<I: Inventory, O: Outlet, P: Probe>(
             pipe.list_began();
             list = Some(List::start(probe.clone(), driver.clone()));
         }
-        while let Some(look) = pipe.next_look(clock()) {
+        while let Some(check) = pipe.next_check(clock()) {
             let probe = probe.clone();
             let driver = driver.clone();
-            looks.spawn(async move {
-                let seen = guard::look(&*probe, &driver, &look.key).await;
-                (look, seen)
+            checks.spawn(async move {
+                let seen = guard::look(&*probe, &driver, &check.key).await;
+                (check, seen)
             });
         }
         let wake = pipe.next_wake(clock()).map(Instant::from_std);
@@ -113,12 +113,12 @@ pub async fn run<I: Inventory, O: Outlet, P: Probe>(
                 }
             },
             // Neither panics nor is it cancelled before the set is dropped.
-            Some(Ok((look, seen))) = looks.join_next() => pipe.looked(&look, seen, clock()),
+            Some(Ok((check, seen))) = checks.join_next() => pipe.checked(&check, seen, clock()),
             Some(Observation { handle, vantage, sight }) = observations.recv() => {
                 pipe.observed(&handle, &vantage, sight, clock());
             }
             _ = tick.tick() => pipe.tick(clock()),
-            _ = blind.tick() => {
+            _ = storage_tick.tick() => {
                 if let Way::Blind(why) = pipe.way() {
                     let why = why.clone();
                     pipe.driver_gone(why, clock());

@@ -1,8 +1,8 @@
-//! Which volume is looked at when, where each is asked for on its own.
+//! Which volume is checked when, where each is checked on its own.
 //!
-//! Every volume has its own moment within the interval, so that the looks are spread evenly and stay spread
-//! whatever happens. What is new is looked at once, what is wrong sooner again. A look that takes long leaves
-//! its place to others: hung volumes wait in a lane of their own and delay nobody.
+//! Every volume has its own moment within the interval, so that the checks are spread evenly and stay spread in all
+//! conditions. A new volume is checked immediately, an unhealthy one sooner again. A check that takes long gives its place
+//! to another: hung volumes have places of their own and delay no other volume.
 
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
@@ -11,20 +11,22 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use slab::Slab;
+
 use crate::order::Began;
 
 /// How fast to go.
 #[derive(Debug, Clone)]
 pub struct Pace {
-    /// Every volume is looked at once in this time.
+    /// Every volume is checked once in this time.
     pub interval: Duration,
-    /// So many looks at once, not counting slow ones.
+    /// Maximum number of concurrent checks, without slow ones.
     pub workers: usize,
-    /// A look that has taken this long is slow, and its place is given to another.
+    /// A check that has taken this long is slow, and its place is given to another.
     pub slow_after: Duration,
-    /// So many slow looks at once; no new look begins while there are more.
+    /// Number of concurrent slow checks from which on no other begins.
     pub slow_limit: usize,
-    /// What is wrong is looked at again after this share of the interval.
+    /// An unhealthy volume is checked again after the interval divided by this.
     pub sooner: u32,
 }
 
@@ -40,32 +42,30 @@ impl Pace {
     }
 }
 
-/// How a look went, as far as the schedule cares.
+/// What the schedule needs to know about the result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing wrong.
-    Well,
-    /// Something is wrong, or needs to be confirmed: look again sooner.
+    Healthy,
+    /// Something is wrong, or needs to be confirmed: check again sooner.
     Wrong,
-    /// Nothing was learnt: look again in turn.
+    /// The volume was not seen: check again in turn.
     Failed,
-    /// The driver has too much to do: look again in turn, and at fewer volumes at once.
+    /// The driver has too much to do: check again in turn, with fewer concurrent checks.
     Overloaded,
 }
 
-/// Which volume is looked at when. Time is an argument; nothing here waits.
+/// Which volume is checked when. Time is an argument; nothing here waits.
 #[derive(Debug)]
 pub struct Schedule {
     pace: Pace,
     start: Instant,
     hasher: RandomState,
-    slots: Vec<Option<Slot>>,
-    free: Vec<u32>,
+    slots: Slab<Slot>,
     by_key: HashMap<Arc<str>, u32>,
     /// Due times in milliseconds since the start; entries that no longer match their slot are stale.
     queue: BinaryHeap<Reverse<(u64, u32)>>,
     running: Vec<(u32, Instant)>,
-    /// How many looks at once the driver bears, in thousandths.
+    /// How many concurrent checks the driver bears, in thousandths.
     bearable: usize,
 }
 
@@ -74,9 +74,9 @@ struct Slot {
     key: Arc<str>,
     due: u64,
     running: bool,
-    /// Left while it was being looked at: the place is freed when the look ends.
+    /// Left while it was checked: the slot is freed when the check ends.
     left: bool,
-    /// Something happened while it was being looked at: the look may have seen it or not.
+    /// Something happened while it was checked: the check may have seen it or not.
     again: bool,
 }
 
@@ -87,8 +87,7 @@ impl Schedule {
             pace,
             start,
             hasher: RandomState::new(),
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slab::new(),
             by_key: HashMap::new(),
             queue: BinaryHeap::new(),
             running: Vec::new(),
@@ -104,44 +103,38 @@ impl Schedule {
         self.by_key.is_empty()
     }
 
-    /// Looks at it as soon as there is room, and then in turn. Adding twice changes nothing.
+    /// Checks it as soon as there is room, and then in turn. Adding twice changes nothing.
     pub fn add(&mut self, key: &Arc<str>, now: Instant) {
         let due = self.millis(now);
         let entry = match self.by_key.entry(key.clone()) {
             Entry::Vacant(entry) => entry,
-            // It may have left and come back during one look.
+            // It may have left and come back during one check.
             Entry::Occupied(entry) => {
-                if let Some(slot) = &mut self.slots[*entry.get() as usize] {
+                if let Some(slot) = self.slots.get_mut(*entry.get() as usize) {
                     slot.left = false;
                 }
                 return;
             }
         };
         let slot = Slot { key: key.clone(), due, running: false, left: false, again: false };
-        let index = if let Some(index) = self.free.pop() {
-            self.slots[index as usize] = Some(slot);
-            index
-        } else {
-            self.slots.push(Some(slot));
-            u32::try_from(self.slots.len() - 1).expect("fewer than four billion volumes")
-        };
+        let index = u32::try_from(self.slots.insert(slot)).expect("fewer than four billion volumes");
         entry.insert(index);
         self.queue.push(Reverse((due, index)));
     }
 
     pub fn remove(&mut self, key: &str) {
         let Some(&index) = self.by_key.get(key) else { return };
-        match &mut self.slots[index as usize] {
+        match self.slots.get_mut(index as usize) {
             Some(slot) if slot.running => slot.left = true,
             _ => self.release(index, key),
         }
     }
 
-    /// Looks at it as soon as there is room, once more after a look that is under way. Unknown ones stay unknown.
+    /// Checks it as soon as there is room, and again if a check is under way. An unknown volume stays unknown.
     pub fn hurry(&mut self, key: &str, now: Instant) {
         let due = self.millis(now);
         let Some(&index) = self.by_key.get(key) else { return };
-        let Some(slot) = &mut self.slots[index as usize] else { return };
+        let Some(slot) = self.slots.get_mut(index as usize) else { return };
         if slot.running {
             slot.again = true;
         } else if slot.due > due {
@@ -150,8 +143,8 @@ impl Schedule {
         }
     }
 
-    /// The volume whose look should begin now, if any may. The caller must say when it is [`done`](Self::done).
-    pub fn next(&mut self, now: Instant) -> Option<Look> {
+    /// The check to begin now, if any may. The caller must say when it is [`done`](Self::done).
+    pub fn next(&mut self, now: Instant) -> Option<Check> {
         let now_millis = self.millis(now);
         let slow = self.running.iter().filter(|(_, began)| now - *began >= self.pace.slow_after).count();
         let quick = self.running.len() - slow;
@@ -160,7 +153,7 @@ impl Schedule {
         }
         while let Some(&Reverse((due, index))) = self.queue.peek() {
             let waiting = |slot: &Slot| slot.due == due && !slot.running;
-            if !self.slots[index as usize].as_ref().is_some_and(waiting) {
+            if !self.slots.get(index as usize).is_some_and(waiting) {
                 self.queue.pop();
                 continue;
             }
@@ -169,33 +162,33 @@ impl Schedule {
             }
             self.queue.pop();
             self.running.push((index, now));
-            let slot = self.slots[index as usize].as_mut()?;
+            let slot = self.slots.get_mut(index as usize)?;
             slot.running = true;
-            return Some(Look { index, key: slot.key.clone(), began: Began::during(0) });
+            return Some(Check { index, key: slot.key.clone(), began: Began::during(0) });
         }
         None
     }
 
-    /// A look that [`next`](Self::next) began has ended.
-    pub fn done(&mut self, look: &Look, now: Instant, outcome: Outcome) {
-        let Some(place) = self.running.iter().position(|(index, _)| *index == look.index) else { return };
+    /// A check that [`next`](Self::next) began has ended.
+    pub fn done(&mut self, check: &Check, now: Instant, outcome: Outcome) {
+        let Some(place) = self.running.iter().position(|(index, _)| *index == check.index) else { return };
         self.running.swap_remove(place);
         self.bear(outcome);
-        let (now, due) = (self.millis(now), self.due_after(&look.key, now, outcome));
-        let Some(slot) = &mut self.slots[look.index as usize] else { return };
+        let (now, due) = (self.millis(now), self.due_after(&check.key, now, outcome));
+        let Some(slot) = self.slots.get_mut(check.index as usize) else { return };
         if slot.left {
-            self.release(look.index, &look.key);
+            self.release(check.index, &check.key);
             return;
         }
         slot.running = false;
         slot.due = if std::mem::take(&mut slot.again) { now } else { due };
-        self.queue.push(Reverse((slot.due, look.index)));
+        self.queue.push(Reverse((slot.due, check.index)));
     }
 
     /// When [`next`](Self::next) may have something again, if nothing else happens until then.
     pub fn wake(&self, now: Instant) -> Option<Instant> {
         let due = self.queue.peek().map(|Reverse((due, _))| self.start + Duration::from_millis(*due));
-        // A running look that turns slow makes room.
+        // A running check that turns slow makes room.
         let turns_slow =
             self.running.iter().map(|(_, began)| *began + self.pace.slow_after).filter(|at| *at > now).min();
         match (due, turns_slow) {
@@ -205,7 +198,7 @@ impl Schedule {
         }
     }
 
-    /// How late the next look is: more than a moment means that the volumes cannot all be looked at in time.
+    /// How late the next check is: more than a moment means that the volumes cannot all be checked in time.
     pub fn lag(&self, now: Instant) -> Duration {
         let due = self.queue.peek().map(|Reverse((due, _))| self.start + Duration::from_millis(*due));
         due.map_or(Duration::ZERO, |due| now.saturating_duration_since(due))
@@ -213,15 +206,14 @@ impl Schedule {
 
     fn release(&mut self, index: u32, key: &str) {
         self.by_key.remove(key);
-        self.slots[index as usize] = None;
-        self.free.push(index);
+        self.slots.try_remove(index as usize);
     }
 
     fn millis(&self, now: Instant) -> u64 {
         u64::try_from(now.saturating_duration_since(self.start).as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The next time of the volume's own moment within the interval; sooner for what is wrong.
+    /// The next time of the volume's own moment within the interval; sooner for an unhealthy one.
     fn due_after(&self, key: &str, now: Instant, outcome: Outcome) -> u64 {
         let interval = u64::try_from(self.pace.interval.as_millis()).unwrap_or(u64::MAX).max(1);
         let now = self.millis(now);
@@ -229,24 +221,24 @@ impl Schedule {
         let in_turn = now + 1 + (moment + interval - (now + 1) % interval) % interval;
         match outcome {
             Outcome::Wrong => in_turn.min(now + (interval / u64::from(self.pace.sooner.max(1))).max(1)),
-            Outcome::Well | Outcome::Failed | Outcome::Overloaded => in_turn,
+            Outcome::Healthy | Outcome::Failed | Outcome::Overloaded => in_turn,
         }
     }
 
-    /// Halves the number of looks at once when the driver has too much to do; regains it slowly.
+    /// Halves the number of concurrent checks when the driver has too much to do; regains it slowly.
     fn bear(&mut self, outcome: Outcome) {
         let most = self.pace.workers * 1000;
         self.bearable = match outcome {
             Outcome::Overloaded => (self.bearable / 2).max(1000),
-            Outcome::Well | Outcome::Wrong => (self.bearable + 1_000_000 / self.bearable.max(1)).min(most),
+            Outcome::Healthy | Outcome::Wrong => (self.bearable + 1_000_000 / self.bearable.max(1)).min(most),
             Outcome::Failed => self.bearable,
         };
     }
 }
 
-/// A look that is under way.
+/// A check that is under way.
 #[derive(Debug, Clone)]
-pub struct Look {
+pub struct Check {
     index: u32,
     pub key: Arc<str>,
     pub(crate) began: Began,
@@ -258,12 +250,12 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_mins(1);
 
-    /// Plays looks that take as long as `takes` says and go as `went` says, and counts them per volume.
+    /// Runs checks that take as long as `takes` says and end as `went` says, and counts them per volume.
     struct Play {
         schedule: Schedule,
         now: Instant,
         ending: BinaryHeap<Reverse<(Instant, usize)>>,
-        looks: Vec<Look>,
+        checks: Vec<Check>,
         counts: HashMap<Arc<str>, usize>,
         most_at_once: usize,
     }
@@ -275,17 +267,17 @@ mod tests {
             for i in 0..volumes {
                 schedule.add(&format!("v{i}").into(), now);
             }
-            let (ending, looks) = (BinaryHeap::new(), Vec::new());
-            Self { schedule, now, ending, looks, counts: HashMap::new(), most_at_once: 0 }
+            let (ending, checks) = (BinaryHeap::new(), Vec::new());
+            Self { schedule, now, ending, checks, counts: HashMap::new(), most_at_once: 0 }
         }
 
         fn run(&mut self, time: Duration, takes: impl Fn(&str) -> Duration, went: impl Fn(&str) -> Outcome) {
             let end = self.now + time;
             loop {
-                while let Some(look) = self.schedule.next(self.now) {
-                    *self.counts.entry(look.key.clone()).or_default() += 1;
-                    self.ending.push(Reverse((self.now + takes(&look.key), self.looks.len())));
-                    self.looks.push(look);
+                while let Some(check) = self.schedule.next(self.now) {
+                    *self.counts.entry(check.key.clone()).or_default() += 1;
+                    self.ending.push(Reverse((self.now + takes(&check.key), self.checks.len())));
+                    self.checks.push(check);
                 }
                 self.most_at_once = self.most_at_once.max(self.ending.len());
                 let ends = self.ending.peek().map(|Reverse((at, _))| *at);
@@ -293,14 +285,14 @@ mod tests {
                 let Some(next) = next.filter(|next| *next <= end) else { break };
                 assert!(next >= self.now, "time goes forward");
                 self.now = next;
-                while let Some(&Reverse((at, look))) = self.ending.peek() {
+                while let Some(&Reverse((at, check))) = self.ending.peek() {
                     if at > self.now {
                         break;
                     }
                     self.ending.pop();
-                    let look = self.looks[look].clone();
-                    let outcome = went(&look.key);
-                    self.schedule.done(&look, self.now, outcome);
+                    let check = self.checks[check].clone();
+                    let outcome = went(&check.key);
+                    self.schedule.done(&check, self.now, outcome);
                 }
             }
             self.now = end;
@@ -308,42 +300,42 @@ mod tests {
     }
 
     #[test]
-    fn every_volume_is_looked_at_every_interval() {
+    fn every_volume_is_checked_every_interval() {
         let mut play = Play::new(Pace::new(MINUTE, 10), 1000);
-        play.run(10 * MINUTE, |_| Duration::from_millis(20), |_| Outcome::Well);
+        play.run(10 * MINUTE, |_| Duration::from_millis(20), |_| Outcome::Healthy);
         assert_eq!(play.counts.len(), 1000);
         for (key, count) in &play.counts {
-            assert!((10..=12).contains(count), "{key} was looked at {count} times in ten intervals");
+            assert!((10..=12).contains(count), "{key} was checked {count} times in ten intervals");
         }
         assert!(play.most_at_once <= 10);
     }
 
     #[test]
-    fn looks_are_spread_over_the_interval() {
+    fn checks_are_spread_over_the_interval() {
         let mut play = Play::new(Pace::new(MINUTE, 50), 1000);
-        play.run(MINUTE, |_| Duration::from_millis(1), |_| Outcome::Well);
-        // One second of the second round has its share of the looks, not all of them.
+        play.run(MINUTE, |_| Duration::from_millis(1), |_| Outcome::Healthy);
+        // One second of the second round has its share of the checks, not all of them.
         play.counts.clear();
-        play.run(Duration::from_secs(1), |_| Duration::from_millis(1), |_| Outcome::Well);
-        let looks = play.counts.values().sum::<usize>();
-        assert!(looks < 60, "{looks} looks in one second; an even share would be about 17");
+        play.run(Duration::from_secs(1), |_| Duration::from_millis(1), |_| Outcome::Healthy);
+        let checks = play.counts.values().sum::<usize>();
+        assert!(checks < 60, "{checks} checks in one second; an even share would be about 17");
     }
 
     #[test]
-    fn ten_hung_volumes_delay_nobody() {
+    fn ten_hung_volumes_delay_no_other() {
         let hung = |key: &str| key.len() == 2; // v0 to v9
         let takes = |key: &str| if hung(key) { Duration::from_secs(15) } else { Duration::from_millis(5) };
-        let went = |key: &str| if hung(key) { Outcome::Failed } else { Outcome::Well };
+        let went = |key: &str| if hung(key) { Outcome::Failed } else { Outcome::Healthy };
         let mut play = Play::new(Pace::new(MINUTE, 10), 1000);
         play.run(10 * MINUTE, takes, went);
         for i in 10..1000 {
             let count = play.counts[format!("v{i}").as_str()];
-            assert!(count >= 10, "v{i} was looked at {count} times in ten intervals");
+            assert!(count >= 10, "v{i} was checked {count} times in ten intervals");
         }
     }
 
     #[test]
-    fn more_slow_volumes_than_bearable_stop_new_looks_until_some_end() {
+    fn more_slow_volumes_than_bearable_stop_new_checks_until_some_end() {
         let mut pace = Pace::new(MINUTE, 2);
         pace.slow_limit = 5;
         let mut play = Play::new(pace, 100);
@@ -351,69 +343,69 @@ mod tests {
         assert_eq!(
             play.counts.len(),
             5 + 1,
-            "five slow looks and those that began before the fifth turned slow"
+            "five slow checks and those that began before the fifth turned slow"
         );
     }
 
     #[test]
-    fn what_is_wrong_is_looked_at_sooner() {
+    fn an_unhealthy_volume_is_checked_sooner() {
         let mut play = Play::new(Pace::new(MINUTE, 10), 100);
-        let went = |key: &str| if key == "v7" { Outcome::Wrong } else { Outcome::Well };
+        let went = |key: &str| if key == "v7" { Outcome::Wrong } else { Outcome::Healthy };
         play.run(10 * MINUTE, |_| Duration::from_millis(1), went);
         assert!(play.counts["v7"] >= 40, "{}", play.counts["v7"]);
         assert!(play.counts["v8"] <= 12);
     }
 
     #[test]
-    fn an_overloaded_driver_is_asked_less_at_once_and_regains_trust() {
+    fn an_overloaded_driver_gets_fewer_concurrent_checks_for_a_while() {
         let mut play = Play::new(Pace::new(Duration::from_secs(1), 16), 2000);
         play.run(Duration::from_secs(2), |_| Duration::from_millis(50), |_| Outcome::Overloaded);
         play.most_at_once = 0;
         play.run(Duration::from_secs(2), |_| Duration::from_millis(50), |_| Outcome::Overloaded);
         assert_eq!(play.most_at_once, 1);
-        play.run(Duration::from_mins(2), |_| Duration::from_millis(50), |_| Outcome::Well);
+        play.run(Duration::from_mins(2), |_| Duration::from_millis(50), |_| Outcome::Healthy);
         assert_eq!(play.most_at_once, 16);
     }
 
     #[test]
-    fn what_is_disturbed_is_looked_at_now_and_once_more_if_that_came_during_a_look() {
+    fn a_disturbed_volume_is_checked_now_and_again_if_that_came_during_a_check() {
         let now = Instant::now();
         let mut schedule = Schedule::new(Pace::new(MINUTE, 10), now);
         schedule.add(&"v".into(), now);
         schedule.hurry("stranger", now);
-        let look = schedule.next(now).unwrap();
-        schedule.done(&look, now, Outcome::Well);
+        let check = schedule.next(now).unwrap();
+        schedule.done(&check, now, Outcome::Healthy);
         let soon = now + Duration::from_millis(5);
         assert!(schedule.next(soon).is_none(), "its turn comes in a minute");
         schedule.hurry("v", soon);
         schedule.hurry("v", soon);
-        let look = schedule.next(soon).unwrap();
+        let check = schedule.next(soon).unwrap();
         schedule.hurry("v", soon);
-        assert!(schedule.next(soon).is_none(), "one look at a time");
-        schedule.done(&look, soon, Outcome::Well);
-        let look = schedule.next(soon).expect("once more");
-        schedule.done(&look, soon, Outcome::Well);
+        assert!(schedule.next(soon).is_none(), "one check at a time");
+        schedule.done(&check, soon, Outcome::Healthy);
+        let check = schedule.next(soon).expect("again");
+        schedule.done(&check, soon, Outcome::Healthy);
         assert!(schedule.next(soon).is_none(), "and that is all");
         assert!(schedule.next(now + 2 * MINUTE).is_some(), "its turn comes all the same");
         assert_eq!(schedule.len(), 1);
     }
 
     #[test]
-    fn volumes_come_and_go_even_while_they_are_looked_at() {
+    fn volumes_come_and_go_even_while_they_are_checked() {
         let now = Instant::now();
         let mut schedule = Schedule::new(Pace::new(MINUTE, 10), now);
         let key: Arc<str> = "v".into();
         schedule.add(&key, now);
         schedule.add(&key, now);
-        let look = schedule.next(now).unwrap();
-        assert!(schedule.next(now).is_none(), "one look at a time");
+        let check = schedule.next(now).unwrap();
+        assert!(schedule.next(now).is_none(), "one check at a time");
         schedule.remove("v");
         schedule.add(&key, now);
-        assert!(schedule.next(now).is_none(), "one look at a time, even for one that left and came back");
-        schedule.done(&look, now, Outcome::Well);
-        let look = schedule.next(now + MINUTE).unwrap();
+        assert!(schedule.next(now).is_none(), "one check at a time, even for one that left and came back");
+        schedule.done(&check, now, Outcome::Healthy);
+        let check = schedule.next(now + MINUTE).unwrap();
         schedule.remove("v");
-        schedule.done(&look, now + MINUTE, Outcome::Well);
+        schedule.done(&check, now + MINUTE, Outcome::Healthy);
         assert!(schedule.is_empty() && schedule.next(now + 3 * MINUTE).is_none());
         assert_eq!(schedule.wake(now), None);
     }

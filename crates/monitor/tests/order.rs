@@ -1,4 +1,4 @@
-//! A list and a look at the same volume, under way together: whichever ends last, the one that began last is believed.
+//! A list and a check of the same volume, under way together: whichever ends last, the one that began last counts.
 
 #![allow(clippy::unwrap_used, reason = "a lock in a test may be poisoned only by a failing test")]
 
@@ -12,7 +12,7 @@ use volmedic_health::{
     Change, Condition, Ledger, Policy, Sight, Status, Transition, Vantage, Volume, WellKnown,
 };
 use volmedic_monitor::{
-    Absent, Arrival, Board, Inventory, ListEnd, Listed, Look, Now, Outlet, Pace, Pages, Pipe, Probe, Seen,
+    Absent, Arrival, Board, Check, Inventory, ListEnd, Listed, Now, Outlet, Pace, Pages, Pipe, Probe, Seen,
     Settings, Way, run,
 };
 
@@ -36,9 +36,9 @@ impl Inventory for OneVolume {
 }
 
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<&'static str>>>);
+struct Reported(Arc<Mutex<Vec<&'static str>>>);
 
-impl Outlet for Told {
+impl Outlet for Reported {
     fn tell(&mut self, transition: &Transition, _: Vec<ObjectRef>) {
         self.0.lock().unwrap().push(match &transition.change {
             Change::Appeared { .. } => "appeared",
@@ -48,7 +48,7 @@ impl Outlet for Told {
     }
 }
 
-impl Told {
+impl Reported {
     fn all(&self) -> Vec<&'static str> {
         self.0.lock().unwrap().clone()
     }
@@ -64,32 +64,32 @@ fn listed(sight: Sight) -> Vec<Listed> {
 
 /// A pipe whose probes are played by hand.
 struct Bench {
-    pipe: Pipe<OneVolume, Told>,
-    told: Told,
+    pipe: Pipe<OneVolume, Reported>,
+    reported: Reported,
     now: Now,
 }
 
 impl Bench {
     fn new(way: Way) -> Self {
         let now = Now { day: Timestamp::UNIX_EPOCH, clock: std::time::Instant::now() };
-        let (told, volumes) = (Told::default(), Arc::new(OneVolume(Mutex::new(true))));
+        let (reported, volumes) = (Reported::default(), Arc::new(OneVolume(Mutex::new(true))));
         let board = Board::new(Ledger::new(Policy { flap_limit: 1000, ..Policy::default() }));
         let pace = || Pace::new(Duration::from_mins(1), 1);
         let mut pipe =
-            Pipe::new("d".into(), Vantage::Controller, volumes.clone(), told.clone(), board, pace(), now);
+            Pipe::new("d".into(), Vantage::Controller, volumes.clone(), reported.clone(), board, pace(), now);
         pipe.set_way(way, pace(), now);
         pipe.arrivals(volumes.drain(), now);
-        Self { pipe, told, now }
+        Self { pipe, reported, now }
     }
 
-    /// A look at the volume begins, as soon as it is due.
-    fn look(&mut self) -> Look {
+    /// A check of the volume begins, as soon as it is due.
+    fn check(&mut self) -> Check {
         self.now.clock += Duration::from_mins(2);
-        self.pipe.next_look(self.now).expect("it is due")
+        self.pipe.next_check(self.now).expect("it is due")
     }
 
-    fn looked(&mut self, look: &Look, sight: Sight) {
-        self.pipe.looked(look, Seen::Volume(sight), self.now);
+    fn checked(&mut self, check: &Check, sight: Sight) {
+        self.pipe.checked(check, Seen::Volume(sight), self.now);
     }
 
     /// A whole pass.
@@ -105,57 +105,57 @@ impl Bench {
 }
 
 #[test]
-fn a_page_from_before_a_look_does_not_bring_back_what_the_look_saw_healed() {
+fn a_page_from_before_a_check_does_not_bring_back_what_the_check_saw_healed() {
     let mut bench = Bench::new(LISTS);
     bench.list(listed(dead()));
     bench.pipe.list_began();
-    // Healed while the driver makes up its list; a look that begins now sees it.
-    let look = bench.look();
-    bench.looked(&look, Sight::Healthy);
+    // Healed while the driver makes up its list; a check that begins now sees it.
+    let check = bench.check();
+    bench.checked(&check, Sight::Healthy);
     bench.list_ends(listed(dead()));
-    assert_eq!(bench.told.all(), ["appeared", "cleared"]);
-    // Should it have gone wrong again, a look finds out now and not with the next list.
-    let look = bench.pipe.next_look(bench.now).expect("what the page said is asked again");
-    bench.looked(&look, dead());
-    assert_eq!(bench.told.all(), ["appeared", "cleared", "appeared"]);
+    assert_eq!(bench.reported.all(), ["appeared", "cleared"]);
+    // If it is unhealthy again, a check finds out now and not with the next list.
+    let check = bench.pipe.next_check(bench.now).expect("an old sight is checked again");
+    bench.checked(&check, dead());
+    assert_eq!(bench.reported.all(), ["appeared", "cleared", "appeared"]);
 }
 
 #[test]
-fn a_look_from_before_a_list_does_not_bring_back_what_the_list_saw_healed() {
+fn a_check_from_before_a_list_does_not_bring_back_what_the_list_saw_healed() {
     let mut bench = Bench::new(Way::List { absent: Absent::Missing, looks: true });
     bench.list(listed(dead()));
-    let look = bench.look();
+    let check = bench.check();
     bench.list(listed(Sight::Healthy));
-    bench.looked(&look, dead());
-    assert_eq!(bench.told.all(), ["appeared", "cleared"]);
+    bench.checked(&check, dead());
+    assert_eq!(bench.reported.all(), ["appeared", "cleared"]);
 }
 
 #[test]
-fn absence_from_a_list_that_began_before_a_look_says_nothing() {
+fn absence_from_a_list_that_began_before_a_check_says_nothing() {
     let mut bench = Bench::new(LISTS);
     bench.list(listed(dead()));
     for _ in 0..4 {
         bench.pipe.list_began();
-        let look = bench.look();
-        bench.looked(&look, dead());
+        let check = bench.check();
+        bench.checked(&check, dead());
         bench.list_ends(Vec::new());
     }
-    assert_eq!(bench.told.all(), ["appeared"]);
+    assert_eq!(bench.reported.all(), ["appeared"]);
 }
 
 #[test]
-fn a_probe_that_learnt_nothing_makes_nothing_old() {
+fn a_probe_that_did_not_see_the_volume_makes_no_sight_old() {
     let unseen = || Sight::not_seen(volmedic_health::WhyKind::Failed, "");
     let mut bench = Bench::new(LISTS);
     bench.pipe.list_began();
-    let look = bench.look();
-    bench.looked(&look, unseen());
+    let check = bench.check();
+    bench.checked(&check, unseen());
     bench.list_ends(listed(dead()));
-    assert_eq!(bench.told.all(), ["appeared"]);
-    let look = bench.look();
+    assert_eq!(bench.reported.all(), ["appeared"]);
+    let check = bench.check();
     bench.list(listed(unseen()));
-    bench.looked(&look, Sight::Healthy);
-    assert_eq!(bench.told.all(), ["appeared", "cleared"]);
+    bench.checked(&check, Sight::Healthy);
+    assert_eq!(bench.reported.all(), ["appeared", "cleared"]);
 }
 
 /// A volume that is dead from the beginning and healed once. Whatever probes were under way then, and however they end,
@@ -164,11 +164,11 @@ fn a_probe_that_learnt_nothing_makes_nothing_old() {
 fn a_volume_that_was_healed_once_is_reported_once_in_every_order() {
     const STEPS: u32 = 8;
     let mut orders = 0;
-    // Each step is one of: a pass begins or ends, a look begins or ends, the heal.
+    // Each step is one of: a pass begins or ends, a check begins or ends, the heal.
     for order in 0..3_u32.pow(STEPS) {
         let mut bench = Bench::new(LISTS);
         let truth = |healed: bool| if healed { Sight::Healthy } else { dead() };
-        let (mut list, mut look, mut healed): (Option<bool>, Option<(Look, bool)>, bool) =
+        let (mut list, mut check, mut healed): (Option<bool>, Option<(Check, bool)>, bool) =
             (None, None, false);
         let mut left = order;
         for _ in 0..STEPS {
@@ -183,20 +183,20 @@ fn a_volume_that_was_healed_once_is_reported_once_in_every_order() {
                     }
                     Some(healed) => bench.list_ends(if healed { Vec::new() } else { listed(dead()) }),
                 },
-                1 => match look.take() {
+                1 => match check.take() {
                     None => {
                         bench.now.clock += Duration::from_mins(2);
-                        look = bench.pipe.next_look(bench.now).map(|look| (look, healed));
+                        check = bench.pipe.next_check(bench.now).map(|check| (check, healed));
                     }
-                    Some((look, healed)) => bench.looked(&look, truth(healed)),
+                    Some((check, healed)) => bench.checked(&check, truth(healed)),
                 },
                 _ => healed = true,
             }
         }
-        let told = bench.told.all();
-        let appeared = told.iter().filter(|told| **told == "appeared").count();
-        assert!(appeared <= 1, "order {order}: {told:?}");
-        orders += u32::from(told.len() == 2);
+        let reported = bench.reported.all();
+        let appeared = reported.iter().filter(|reported| **reported == "appeared").count();
+        assert!(appeared <= 1, "order {order}: {reported:?}");
+        orders += u32::from(reported.len() == 2);
     }
     assert!(orders > 100, "the heal was seen in {orders} orders only");
 }
@@ -243,15 +243,22 @@ impl Probe for SlowList {
 async fn healed_while_a_list_is_under_way_it_is_reported_once_and_recovers_once() {
     // At each tenth of the time that a list takes, and between two.
     for tenth in 0..12 {
-        let told = Told::default();
+        let reported = Reported::default();
         let volumes = Arc::new(OneVolume(Mutex::new(true)));
         let board = Board::new(Ledger::new(Policy::default()));
         let settings =
             Settings { list_every: Duration::from_secs(4), look_every: Duration::from_secs(1), workers: 4 };
         let clock = || Now { day: Timestamp::UNIX_EPOCH, clock: tokio::time::Instant::now().into_std() };
         let pace = settings.pace(&LISTS);
-        let pipe =
-            Pipe::new("d".into(), Vantage::Controller, volumes.clone(), told.clone(), board, pace, clock());
+        let pipe = Pipe::new(
+            "d".into(),
+            Vantage::Controller,
+            volumes.clone(),
+            reported.clone(),
+            board,
+            pace,
+            clock(),
+        );
         let probe = Arc::new(SlowList { healed: Mutex::new(false), lists: Notify::new() });
         let (_sender, observations) = mpsc::channel(1);
         let driver = probe.clone();
@@ -264,6 +271,6 @@ async fn healed_while_a_list_is_under_way_it_is_reported_once_and_recovers_once(
             tokio::time::sleep(Duration::from_secs(30)).await;
         };
         run(pipe, volumes, probe, settings, observations, clock, healing).await;
-        assert_eq!(told.all(), ["appeared", "cleared"], "healed {} ms after a list began", 300 * tenth);
+        assert_eq!(reported.all(), ["appeared", "cleared"], "healed {} ms after a list began", 300 * tenth);
     }
 }

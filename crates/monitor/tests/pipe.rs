@@ -1,4 +1,4 @@
-//! The whole pipe with a paused clock: a scripted driver on one end, what was told on the other.
+//! The whole pipe with a paused clock: a scripted driver on one end, what was reported on the other.
 
 #![allow(clippy::unwrap_used, reason = "a lock in a test may be poisoned only by a failing test")]
 
@@ -59,7 +59,7 @@ impl Inventory for Volumes {
     }
 }
 
-/// A driver that answers as it is told to.
+/// A driver with scripted answers.
 struct Script {
     way: Mutex<Way>,
     changed: Notify,
@@ -68,7 +68,7 @@ struct Script {
     /// Volumes that the list of all volumes has, besides those with a state.
     present: Mutex<Vec<String>>,
     list_breaks: Mutex<Option<Why>>,
-    looks: Mutex<HashMap<String, usize>>,
+    checks: Mutex<HashMap<String, usize>>,
     lists: AtomicUsize,
     storage: Mutex<Option<Sight>>,
 }
@@ -81,7 +81,7 @@ impl Script {
             state: Mutex::default(),
             present: Mutex::default(),
             list_breaks: Mutex::default(),
-            looks: Mutex::default(),
+            checks: Mutex::default(),
             lists: AtomicUsize::new(0),
             storage: Mutex::default(),
         })
@@ -138,7 +138,7 @@ impl Probe for Script {
     }
 
     async fn look(&self, handle: &str) -> Seen {
-        *self.looks.lock().unwrap().entry(handle.into()).or_default() += 1;
+        *self.checks.lock().unwrap().entry(handle.into()).or_default() += 1;
         let sight = self.state.lock().unwrap().get(handle).cloned().unwrap_or(Sight::Healthy);
         assert!(!matches!(&sight, Sight::Missing(why) if **why == *POISON), "{handle} is poisoned");
         let takes = if matches!(sight, Sight::NotSeen(_)) { 15_000 } else { 10 };
@@ -148,9 +148,9 @@ impl Probe for Script {
 }
 
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+struct Reported(Arc<Mutex<Vec<String>>>);
 
-impl Outlet for Told {
+impl Outlet for Reported {
     fn tell(&mut self, transition: &Transition, about: Vec<ObjectRef>) {
         let what = match &transition.change {
             Change::Appeared { condition, .. } => format!("appeared {condition}"),
@@ -166,25 +166,25 @@ impl Outlet for Told {
     }
 }
 
-impl Told {
+impl Reported {
     fn take(&self) -> Vec<String> {
-        let mut told = std::mem::take(&mut *self.0.lock().unwrap());
-        told.sort();
-        told
+        let mut reported = std::mem::take(&mut *self.0.lock().unwrap());
+        reported.sort();
+        reported
     }
 }
 
 struct Stage {
     volumes: Arc<Volumes>,
     script: Arc<Script>,
-    told: Told,
+    reported: Reported,
     observe: mpsc::Sender<Observation>,
     board: Board,
     stop: Arc<Notify>,
 }
 
 fn start(way: Way, volumes: usize) -> Stage {
-    let (script, told, inventory) = (Script::new(way), Told::default(), Arc::new(Volumes::default()));
+    let (script, reported, inventory) = (Script::new(way), Reported::default(), Arc::new(Volumes::default()));
     for i in 0..volumes {
         inventory.push(Arrival::Added(format!("v{i}").into()));
     }
@@ -202,7 +202,7 @@ fn start(way: Way, volumes: usize) -> Stage {
         DRIVER.into(),
         Vantage::Controller,
         inventory.clone(),
-        told.clone(),
+        reported.clone(),
         board.clone(),
         pace,
         clock(),
@@ -215,7 +215,7 @@ fn start(way: Way, volumes: usize) -> Stage {
     tokio::spawn(async move {
         run(pipe, seen, probe, settings, observations, clock, async move { stopped.notified().await }).await;
     });
-    Stage { volumes: inventory, script, told, observe, board, stop }
+    Stage { volumes: inventory, script, reported, observe, board, stop }
 }
 
 async fn minutes(minutes: u64) {
@@ -227,19 +227,19 @@ fn bad(reason: &str) -> Sight {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volume_by_volume_everything_is_looked_at_every_interval_and_hung_ones_delay_nobody() {
+async fn volume_by_volume_everything_is_checked_every_interval_and_hung_ones_delay_no_other() {
     let stage = start(Way::Look, 200);
     for i in 0..10 {
         stage.script.set(&format!("v{i}"), Sight::not_seen(WhyKind::TimedOut, ""));
     }
     minutes(10).await;
-    let looks = stage.script.looks.lock().unwrap().clone();
+    let checks = stage.script.checks.lock().unwrap().clone();
     for i in 10..200 {
-        let count = looks[&format!("v{i}")];
-        assert!((10..=12).contains(&count), "v{i} was looked at {count} times in ten minutes");
+        let count = checks[&format!("v{i}")];
+        assert!((10..=12).contains(&count), "v{i} was checked {count} times in ten minutes");
     }
-    let told = stage.told.take();
-    assert_eq!(told.len(), 10, "each hung volume is told once as unseen: {told:?}");
+    let reported = stage.reported.take();
+    assert_eq!(reported.len(), 10, "each hung volume is reported once as not seen: {reported:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -247,87 +247,96 @@ async fn a_probe_that_panics_counts_as_not_seen_and_is_repeated_while_the_others
     let stage = start(Way::Look, 20);
     stage.script.set("v7", Sight::missing(POISON));
     minutes(10).await;
-    let looks = stage.script.looks.lock().unwrap().clone();
+    let checks = stage.script.checks.lock().unwrap().clone();
     for i in 0..20 {
-        let count = looks[&format!("v{i}")];
+        let count = checks[&format!("v{i}")];
         assert!((10..=12).contains(&count), "v{i} was probed {count} times in ten minutes");
     }
-    let told = stage.told.take();
+    let reported = stage.reported.take();
     assert!(
-        told.len() == 1 && told[0].starts_with("v7: "),
-        "only the volume that cannot be probed: {told:?}"
+        reported.len() == 1 && reported[0].starts_with("v7: "),
+        "only the volume that cannot be probed: {reported:?}"
     );
     stage.script.set("v7", bad("SlowIO"));
     minutes(2).await;
-    let told = stage.told.take();
-    assert!(told.iter().any(|told| told.starts_with("v7: appeared Degraded/SlowIO")), "{told:?}");
+    let reported = stage.reported.take();
+    assert!(
+        reported.iter().any(|reported| reported.starts_with("v7: appeared Degraded/SlowIO")),
+        "{reported:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_volume_is_looked_at_once_and_told_on_its_claim() {
+async fn a_new_volume_is_checked_immediately_and_reported_on_its_claim() {
     let stage = start(Way::Look, 1);
     minutes(1).await;
     stage.script.set("late", bad("SlowIO"));
     stage.volumes.push(Arrival::Added("late".into()));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(stage.told.take(), [r#"late: appeared Degraded/SlowIO on ["claim shop/claim-late"]"#]);
+    assert_eq!(stage.reported.take(), [r#"late: appeared Degraded/SlowIO on ["claim shop/claim-late"]"#]);
     stage.script.set("late", None);
     tokio::time::sleep(Duration::from_secs(20)).await;
-    let recovered = stage.told.take();
+    let recovered = stage.reported.take();
     assert_eq!(recovered, [r#"late: cleared Degraded/SlowIO Recovered on ["claim shop/claim-late"]"#]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_of_the_unhealthy_is_confirmed_by_a_look_where_there_is_one() {
+async fn a_list_of_the_unhealthy_is_confirmed_by_a_check_where_there_is_one() {
     let stage = start(Way::List { absent: Absent::Unlisted, looks: true }, 3);
     stage.script.set("v1", bad("SlowIO"));
     stage.script.set("stranger", bad("NotOurs"));
     minutes(6).await;
-    assert_eq!(stage.told.take(), [r#"v1: appeared Degraded/SlowIO on ["claim shop/claim-v1"]"#]);
+    assert_eq!(stage.reported.take(), [r#"v1: appeared Degraded/SlowIO on ["claim shop/claim-v1"]"#]);
     stage.script.set("v1", None);
-    // What is wrong is looked at again within a quarter of the five minutes.
+    // An unhealthy volume is checked again within a quarter of the five minutes.
     tokio::time::sleep(Duration::from_secs(76)).await;
-    assert_eq!(stage.told.take().len(), 1);
+    assert_eq!(stage.reported.take().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_look_recovery_takes_two_complete_lists_and_a_broken_one_does_not_count() {
+async fn without_single_checks_recovery_takes_two_complete_lists_and_a_broken_one_does_not_count() {
     let stage = start(Way::List { absent: Absent::Unlisted, looks: false }, 3);
     stage.script.set("v1", bad("SlowIO"));
     minutes(1).await;
-    assert_eq!(stage.told.take().len(), 1);
+    assert_eq!(stage.reported.take().len(), 1);
     stage.script.set("v1", None);
     minutes(5).await;
-    assert!(stage.told.take().is_empty(), "absent from one list");
+    assert!(stage.reported.take().is_empty(), "absent from one list");
     *stage.script.list_breaks.lock().unwrap() = Some(Why::new(WhyKind::Incomplete, "page 2 never came"));
     minutes(5).await;
-    assert!(stage.told.take().is_empty(), "absent from a list that is not whole");
+    assert!(stage.reported.take().is_empty(), "absent from an incomplete list");
     *stage.script.list_breaks.lock().unwrap() = None;
     minutes(5).await;
-    assert_eq!(stage.told.take(), [r#"v1: cleared Degraded/SlowIO Recovered on ["claim shop/claim-v1"]"#]);
+    assert_eq!(
+        stage.reported.take(),
+        [r#"v1: cleared Degraded/SlowIO Recovered on ["claim shop/claim-v1"]"#]
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_missing_from_the_list_of_all_is_told_on_the_second_list() {
+async fn a_volume_missing_from_the_list_of_all_is_reported_on_the_second_list() {
     let stage = start(Way::List { absent: Absent::Missing, looks: false }, 3);
     stage.script.present.lock().unwrap().extend(["v0".to_owned(), "v2".to_owned()]);
     minutes(1).await;
-    assert!(stage.told.take().is_empty());
+    assert!(stage.reported.take().is_empty());
     minutes(5).await;
-    let gone = stage.told.take();
+    let gone = stage.reported.take();
     assert_eq!(gone, [r#"v1: appeared Inaccessible/VolumeNotFound on ["claim shop/claim-v1"]"#]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_breaks_falls_back_to_looks_and_is_told_once_as_blindness_of_the_backend() {
+async fn a_list_that_breaks_falls_back_to_single_checks_and_is_reported_once_on_the_backend() {
     let stage = start(Way::List { absent: Absent::Missing, looks: true }, 50);
     *stage.script.list_breaks.lock().unwrap() = Some(Why::new(WhyKind::Incomplete, "page 1 never came"));
     stage.script.state.lock().unwrap().clear();
     minutes(30).await;
-    let looks = stage.script.looks.lock().unwrap().clone();
-    assert!((0..50).all(|i| looks[&format!("v{i}")] >= 6), "each pass that broke was made up for: {looks:?}");
-    // The looks keep the backend in sight.
-    assert_eq!(stage.told.take(), Vec::<String>::new());
+    let checks = stage.script.checks.lock().unwrap().clone();
+    assert!(
+        (0..50).all(|i| checks[&format!("v{i}")] >= 6),
+        "each pass that broke was made up for: {checks:?}"
+    );
+    // The checks reach the backend.
+    assert_eq!(stage.reported.take(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,45 +345,45 @@ async fn a_driver_that_is_gone_is_one_piece_of_news_not_one_per_volume() {
     minutes(2).await;
     stage.script.set_way(Way::Blind(Why::new(WhyKind::Unreachable, "connection refused")));
     minutes(30).await;
-    assert_eq!(stage.told.take(), ["backend: went_blind on []"]);
+    assert_eq!(stage.reported.take(), ["backend: went_blind on []"]);
     assert_eq!(stage.board.lock_ledger().tally(DRIVER).unknown, 100);
     stage.script.set_way(Way::Look);
     minutes(1).await;
-    assert_eq!(stage.told.take(), ["backend: sees_again on []"]);
+    assert_eq!(stage.reported.take(), ["backend: sees_again on []"]);
     assert_eq!(stage.board.lock_ledger().tally(DRIVER).healthy, 100);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_leaves_is_closed_and_who_joins_trouble_is_told() {
+async fn a_volume_that_leaves_is_closed_and_a_new_user_of_an_unhealthy_one_gets_the_report() {
     let stage = start(Way::Look, 2);
     stage.script.set("v1", bad("SlowIO"));
     minutes(1).await;
-    stage.told.take();
+    stage.reported.take();
     *stage.volumes.joined.lock().unwrap() = vec![claim("second")];
     for _ in 0..3 {
         stage.volumes.push(Arrival::AudienceChanged("v1".into()));
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(stage.told.take(), [r#"v1: appeared Degraded/SlowIO on ["claim shop/claim-second"]"#]);
+    assert_eq!(stage.reported.take(), [r#"v1: appeared Degraded/SlowIO on ["claim shop/claim-second"]"#]);
     stage.volumes.joined.lock().unwrap().clear();
     stage.volumes.push(Arrival::All(vec!["v0".into()]));
     minutes(5).await;
-    let closed = stage.told.take();
+    let closed = stage.reported.take();
     let both = r#"["claim shop/claim-v1", "claim shop/claim-second"]"#;
     assert_eq!(closed, [format!("v1: cleared Degraded/SlowIO LeftInventory on {both}")]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_goes_down_is_told_on_the_claims_on_it() {
+async fn a_node_that_goes_down_is_reported_on_the_claims_on_it() {
     let stage = start(Way::Nothing, 2);
     let down = Condition::new(Status::Inaccessible, Reason::new("NodeDown"), "node worker-7 does not answer");
     let sight = |sight| Observation { handle: "v1".into(), vantage: Vantage::Cluster, sight };
     stage.observe.send(sight(Sight::adverse([down]))).await.unwrap();
     minutes(1).await;
-    assert_eq!(stage.told.take(), [r#"v1: appeared Inaccessible/NodeDown on ["claim shop/claim-v1"]"#]);
+    assert_eq!(stage.reported.take(), [r#"v1: appeared Inaccessible/NodeDown on ["claim shop/claim-v1"]"#]);
     stage.observe.send(sight(Sight::Healthy)).await.unwrap();
     minutes(1).await;
-    assert_eq!(stage.told.take().len(), 1);
+    assert_eq!(stage.reported.take().len(), 1);
     stage.stop.notify_one();
 }
 
@@ -395,18 +404,18 @@ async fn what_is_only_observed_leaves_nothing_behind_when_it_is_over() {
         stage.observe.send(sight(handle, Sight::Healthy)).await.unwrap();
     }
     minutes(1).await;
-    assert_eq!(stage.told.take().len(), 6);
+    assert_eq!(stage.reported.take().len(), 6);
     let known: Vec<Subject> = stage.board.lock_ledger().subjects().collect();
     assert_eq!(known, [Subject::volume(DRIVER, "v0")], "the others would pile up");
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_restart_only_who_does_not_know_yet_is_told() {
-    let (told, inventory) = (Told::default(), Arc::new(Volumes::default()));
+async fn after_a_restart_only_new_users_get_the_report() {
+    let (reported, inventory) = (Reported::default(), Arc::new(Volumes::default()));
     *inventory.joined.lock().unwrap() = vec![claim("newcomer")];
     let board = Board::new(Ledger::new(Policy::default()));
     let now = Now { day: Timestamp::UNIX_EPOCH, clock: std::time::Instant::now() };
-    for handle in ["ill", "gone", "inline:shop/web"] {
+    for handle in ["unhealthy", "gone", "inline:shop/web"] {
         let condition = Condition::new(Status::Degraded, Reason::new("SlowIO"), "");
         board.lock_ledger().recall(Memo {
             subject: Subject::volume(DRIVER, handle),
@@ -422,41 +431,44 @@ async fn after_a_restart_only_who_does_not_know_yet_is_told() {
         DRIVER.into(),
         Vantage::Controller,
         inventory.clone(),
-        told.clone(),
+        reported.clone(),
         board.clone(),
         pace,
         now,
     );
-    for handle in ["ill", "well"] {
+    for handle in ["unhealthy", "healthy"] {
         pipe.recall_audience(handle, claim(handle));
     }
-    pipe.arrivals(vec![Arrival::Added("ill".into()), Arrival::Added("well".into())], now);
+    pipe.arrivals(vec![Arrival::Added("unhealthy".into()), Arrival::Added("healthy".into())], now);
     pipe.close_strangers(now);
-    let newcomer = r#"ill: appeared Degraded/SlowIO on ["claim shop/claim-newcomer"]"#;
+    let newcomer = r#"unhealthy: appeared Degraded/SlowIO on ["claim shop/claim-newcomer"]"#;
     let both = r#"["claim shop/claim-gone", "claim shop/claim-newcomer"]"#;
     let closed = format!("gone: cleared Degraded/SlowIO LeftInventory on {both}");
-    assert_eq!(told.take(), [closed.as_str(), newcomer]);
-    pipe.arrivals(vec![Arrival::AudienceChanged("ill".into()), Arrival::AudienceChanged("well".into())], now);
-    assert_eq!(told.take(), Vec::<String>::new(), "everybody knows");
+    assert_eq!(reported.take(), [closed.as_str(), newcomer]);
+    pipe.arrivals(
+        vec![Arrival::AudienceChanged("unhealthy".into()), Arrival::AudienceChanged("healthy".into())],
+        now,
+    );
+    assert_eq!(reported.take(), Vec::<String>::new(), "all users have the report");
 
     pipe.forget_vantage(&Vantage::Controller, now);
-    let closed = told.take();
+    let closed = reported.take();
     assert_eq!(closed.len(), 2, "{closed:?}");
     assert!(closed.iter().all(|line| line.contains("cleared Degraded/SlowIO VantageGone")), "{closed:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_disturbed_is_looked_at_at_once() {
+async fn a_disturbed_volume_is_checked_immediately() {
     let stage = start(Way::Look, 2);
     tokio::time::sleep(Duration::from_secs(61)).await;
-    let looks = |handle: &str| stage.script.looks.lock().unwrap()[handle];
-    let before = (looks("v0"), looks("v1"));
+    let checks = |handle: &str| stage.script.checks.lock().unwrap()[handle];
+    let before = (checks("v0"), checks("v1"));
     stage.script.set("v1", bad("SlowIO"));
     stage.volumes.push(Arrival::Disturbed("v1".into()));
     stage.volumes.push(Arrival::Disturbed("stranger".into()));
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert_eq!(stage.told.take(), [r#"v1: appeared Degraded/SlowIO on ["claim shop/claim-v1"]"#]);
-    assert_eq!((looks("v0"), looks("v1")), (before.0, before.1 + 1));
+    assert_eq!(stage.reported.take(), [r#"v1: appeared Degraded/SlowIO on ["claim shop/claim-v1"]"#]);
+    assert_eq!((checks("v0"), checks("v1")), (before.0, before.1 + 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -464,32 +476,32 @@ async fn what_the_driver_says_of_its_storage_outlasts_answers_about_volumes() {
     let stage = start(Way::Look, 5);
     *stage.script.storage.lock().unwrap() = Some(bad("PoolLow"));
     minutes(5).await;
-    assert_eq!(stage.told.take(), ["backend: appeared Degraded/PoolLow on []"]);
+    assert_eq!(stage.reported.take(), ["backend: appeared Degraded/PoolLow on []"]);
     *stage.script.storage.lock().unwrap() = Some(Sight::Healthy);
     minutes(2).await;
-    assert_eq!(stage.told.take(), ["backend: cleared Degraded/PoolLow Recovered on []"]);
+    assert_eq!(stage.reported.take(), ["backend: cleared Degraded/PoolLow Recovered on []"]);
 }
 
-/// Two places to look from, one ledger: each tells what it sees, and everybody who was told is told of the end.
+/// Two vantages, one ledger: each reports its sights, and the end is reported on every object that has the report.
 #[test]
-fn pipes_that_share_a_board_agree_on_who_was_told() {
-    let (told, inventory) = (Told::default(), Arc::new(Volumes::default()));
+fn pipes_that_share_a_board_agree_on_what_was_reported() {
+    let (reported, inventory) = (Reported::default(), Arc::new(Volumes::default()));
     let board = Board::new(Ledger::new(Policy::default()));
     let now = Now { day: Timestamp::UNIX_EPOCH, clock: std::time::Instant::now() };
     let pipe = |vantage: Vantage| {
         let pace = Pace::new(Duration::from_mins(1), 1);
         let mut pipe =
-            Pipe::new(DRIVER.into(), vantage, inventory.clone(), told.clone(), board.clone(), pace, now);
+            Pipe::new(DRIVER.into(), vantage, inventory.clone(), reported.clone(), board.clone(), pace, now);
         pipe.set_way(Way::Look, Pace::new(Duration::from_mins(1), 1), now);
         pipe.arrivals(vec![Arrival::All(vec!["v".into()])], now);
         pipe
     };
     let (mut host, mut node) = (pipe(Vantage::Host("n".into())), pipe(Vantage::Node("n".into())));
-    let see = |pipe: &mut Pipe<Volumes, Told>, sight: Sight| {
+    let see = |pipe: &mut Pipe<Volumes, Reported>, sight: Sight| {
         pipe.arrivals(vec![Arrival::Disturbed("v".into())], now);
-        let look = pipe.next_look(now).expect("it is due");
-        pipe.looked(&look, Seen::Volume(sight), now);
-        told.take()
+        let check = pipe.next_check(now).expect("it is due");
+        pipe.checked(&check, Seen::Volume(sight), now);
+        reported.take()
     };
     let (one, both) = (r#"["claim shop/claim-v"]"#, r#"["claim shop/claim-v", "claim shop/claim-second"]"#);
     assert_eq!(see(&mut host, bad("A")), [format!("v: appeared Degraded/A on {one}")]);
@@ -497,27 +509,27 @@ fn pipes_that_share_a_board_agree_on_who_was_told() {
     assert_eq!(see(&mut node, bad("B")), [format!("v: appeared Degraded/B on {both}")]);
     inventory.joined.lock().unwrap().clear();
     assert_eq!(see(&mut host, Sight::Healthy), [format!("v: cleared Degraded/A Recovered on {both}")]);
-    // The volume leaves: whichever pipe hears of it first closes all there is, and once.
+    // The volume leaves: the first pipe that gets the arrival closes all reports, once.
     node.arrivals(vec![Arrival::Removed("v".into())], now);
-    assert_eq!(told.take(), [format!("v: cleared Degraded/B LeftInventory on {both}")]);
+    assert_eq!(reported.take(), [format!("v: cleared Degraded/B LeftInventory on {both}")]);
     host.arrivals(vec![Arrival::Removed("v".into())], now);
-    assert_eq!((told.take(), board.audiences()), (Vec::<String>::new(), Vec::new()));
+    assert_eq!((reported.take(), board.audiences()), (Vec::<String>::new(), Vec::new()));
 }
 
 #[test]
-fn a_look_that_finds_nothing_to_see_changes_nothing() {
-    let (told, inventory) = (Told::default(), Arc::new(Volumes::default()));
+fn a_check_that_finds_nothing_to_see_changes_nothing() {
+    let (reported, inventory) = (Reported::default(), Arc::new(Volumes::default()));
     let board = Board::new(Ledger::new(Policy::default()));
     let now = Now { day: Timestamp::UNIX_EPOCH, clock: std::time::Instant::now() };
     let pace = || Pace::new(Duration::from_mins(1), 1);
     let vantage = Vantage::Host("n".into());
-    let mut pipe = Pipe::new(DRIVER.into(), vantage, inventory, told.clone(), board.clone(), pace(), now);
+    let mut pipe = Pipe::new(DRIVER.into(), vantage, inventory, reported.clone(), board.clone(), pace(), now);
     pipe.set_way(Way::Look, pace(), now);
     pipe.arrivals(vec![Arrival::All(vec!["v".into()])], now);
     for sight in [Seen::Volume(bad("A")), Seen::Nothing, Seen::Nothing, Seen::Nothing] {
         pipe.arrivals(vec![Arrival::Disturbed("v".into())], now);
-        let look = pipe.next_look(now).expect("it is due");
-        pipe.looked(&look, sight, now);
+        let check = pipe.next_check(now).expect("it is due");
+        pipe.checked(&check, sight, now);
     }
-    assert_eq!(told.take().len(), 1, "neither over nor out of sight");
+    assert_eq!(reported.take().len(), 1, "neither over nor unreachable");
 }

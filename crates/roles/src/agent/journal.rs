@@ -181,7 +181,7 @@ impl Journal {
         let at = Timestamp::now();
         for memo in self.0.board.lock_ledger().memos() {
             let Subject::Volume(volume) = &memo.subject else { continue };
-            let about = self.0.board.told_on(volume);
+            let about = self.0.board.reported_on(volume);
             for held in memo.told {
                 let change = Change::Reminder { condition: held.condition, since: held.since };
                 let (subject, vantage) = (memo.subject.clone(), memo.vantage.clone());
