@@ -38,6 +38,14 @@ impl Tally {
     }
 }
 
+impl Health {
+    /// The order in which one of several views stands for all of them: the worst first; among equals, what has lasted
+    /// longest. Ledger, hub and commands all sort by this.
+    pub fn rank(self, since: Option<Timestamp>) -> impl Ord + Copy {
+        (std::cmp::Reverse(self), since.unwrap_or(Timestamp::MAX))
+    }
+}
+
 impl Belief {
     /// What this one vantage says. Conditions stand while it is blind; health does not.
     pub fn health(&self) -> Health {
@@ -74,8 +82,8 @@ impl Ledger {
             Headline { health, seen: since.map(|since| (vantage.clone(), since)), condition }
         });
         let rank = |view: &Headline| {
-            let since = view.seen.as_ref().map_or(Timestamp::MAX, |(_, since)| *since);
-            (std::cmp::Reverse(view.health), since, view.seen.as_ref().map(|(vantage, _)| vantage.clone()))
+            let (vantage, since) = view.seen.clone().unzip();
+            (view.health.rank(since), vantage)
         };
         views.min_by_key(rank).unwrap_or(Headline { health: Health::Unknown, seen: None, condition: None })
     }

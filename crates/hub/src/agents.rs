@@ -45,6 +45,13 @@ impl Agent {
             self.lease.spec.lease_duration_seconds.map_or(USUAL, |s| Duration::from_secs(s.into()));
         promised.clamp(SHORTEST, LONGEST).mul_f64(PATIENCE).max(at_least)
     }
+
+    /// Whether its last renewal is recent by our own calendar. That is good enough to call it alive when it is first
+    /// seen: if the two clocks differ, it is found out at the next limit.
+    fn is_fresh(&self, today: Timestamp, limit: Duration) -> bool {
+        let renewed = self.lease.spec.renew_time.as_ref().map(|time| time.0);
+        renewed.is_some_and(|renewed| today.duration_since(renewed).unsigned_abs() < limit)
+    }
 }
 
 /// All who ever gave a sign of life: agents by node, controllers by Lease.
@@ -68,7 +75,10 @@ impl Agents {
     pub(crate) fn put(&mut self, now: Now, node: &str, lease: &Lease) -> bool {
         match self.all.get_mut(node) {
             None => {
-                let agent = Agent { lease: lease.clone(), changed: now.clock, life: Life::Undetermined };
+                let mut agent = Agent { lease: lease.clone(), changed: now.clock, life: Life::Undetermined };
+                if agent.is_fresh(now.day, agent.limit(self.at_least)) {
+                    agent.life = Life::Alive;
+                }
                 self.all.insert(node.into(), agent);
                 true
             }
@@ -126,6 +136,16 @@ impl Agents {
             }
         }
         fell
+    }
+
+    /// For a caller that reads Leases only once: what is not known yet is decided by the time in the Lease, where clocks
+    /// may differ by `skew`.
+    pub(crate) fn settle(&mut self, now: Now, skew: Duration) {
+        for agent in self.all.values_mut().filter(|agent| agent.life == Life::Undetermined) {
+            let limit = agent.limit(self.at_least) + skew;
+            let since = agent.lease.spec.renew_time.as_ref().map_or(now.day, |time| time.0.min(now.day));
+            agent.life = if agent.is_fresh(now.day, limit) { Life::Alive } else { Life::Silent { since } };
+        }
     }
 
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &Box<str>> {

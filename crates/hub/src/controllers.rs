@@ -1,13 +1,15 @@
 //! Which drivers' controllers live, by the Leases that their reports name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
+use volmedic_api::Arrived;
 use volmedic_api::resource::LeaseName;
 
 use crate::agents::{Agents, Life, Now};
-use crate::shape::Lease;
+use crate::shape::{ControllerLease, Lease};
+use crate::world::Controller;
 
 /// A controller that is replaced by a newer one is not silent.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -83,6 +85,10 @@ impl Controllers {
         !fell.is_empty() || self.gone.len() != before
     }
 
+    pub(crate) fn settle(&mut self, now: Now, skew: Duration) {
+        self.leases.settle(now, skew);
+    }
+
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.leases.next_due()
     }
@@ -108,6 +114,61 @@ impl Controllers {
     }
 }
 
+/// A controller that was found: its driver, what it says, and its Lease.
+pub type FoundController = (Box<str>, Controller, Lease);
+
+/// The controllers of these Leases. Where two are of one driver, the Lease that was renewed last counts.
+pub fn find_controllers(leases: &[Arrived<ControllerLease>]) -> Vec<FoundController> {
+    let mut found = BTreeMap::<Box<str>, FoundController>::new();
+    for object in leases {
+        let Ok(body) = &object.body else { continue };
+        let coverage = match body.coverage() {
+            None => continue,
+            Some(Ok(coverage)) => coverage,
+            Some(Err(why)) => {
+                tracing::debug!("the Lease {}/{}: {why}", object.namespace(), object.name());
+                continue;
+            }
+        };
+        let name = LeaseName { namespace: object.namespace().to_owned(), name: object.name().to_owned() };
+        let driver: Box<str> = coverage.driver.as_str().into();
+        let lease = Lease { spec: body.spec.clone() };
+        let renewed = |found: &FoundController| found.2.spec.renew_time.clone();
+        let new = (driver.clone(), Controller { lease: name, coverage }, lease);
+        if found.get(&driver).is_none_or(|known| renewed(known) < renewed(&new)) {
+            found.insert(driver, new);
+        }
+    }
+    found.into_values().collect()
+}
+
 fn key(lease: &LeaseName) -> Box<str> {
     format!("{}/{}", lease.namespace, lease.name).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_controllers_of_one_driver_the_last_renewal_counts_and_nonsense_is_passed_over() {
+        let lease = |name: &str, second: u32, annotation: &str| -> Arrived<ControllerLease> {
+            let text = serde_json::json!({
+                "metadata": {"name": name, "namespace": "csi", "annotations": {"volmedic.dev/coverage": annotation}},
+                "spec": {"renewTime": format!("2026-08-21T12:00:{second:02}.000000Z")},
+            });
+            serde_json::from_str(&text.to_string()).expect("a Lease")
+        };
+        let of = |driver: &str| format!(r#"{{"driver":"{driver}","withinSeconds":9,"probedBy":"X"}}"#);
+        let leases = [
+            lease("a", 1, &of("d")),
+            lease("b", 3, &of("d")),
+            lease("c", 2, &of("d")),
+            lease("d", 1, &of("other")),
+            lease("e", 9, "nonsense"),
+        ];
+        let found = find_controllers(&leases);
+        let found: Vec<_> = found.iter().map(|(driver, one, _)| (&**driver, &*one.lease.name)).collect();
+        assert_eq!(found, [("d", "b"), ("other", "d")]);
+    }
 }

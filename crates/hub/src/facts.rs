@@ -4,15 +4,19 @@ use jiff::Timestamp;
 use volmedic_api::resource::VantageKind;
 use volmedic_health::{Condition, Vantage};
 
+use crate::unknown::Unknown;
+
 /// All there is to know of one claim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
     pub volume: Option<VolumeId>,
-    /// At most one for each vantage.
+    /// At most one for each vantage that probed the volume, or that did and no longer can.
     pub views: Vec<View>,
+    /// Why no vantage probes it, where none does.
+    pub unprobed: Option<Unprobed>,
     /// Kinds of vantage that we have not heard of at all yet. What is stored of them stands.
     pub unheard: Vec<VantageKind>,
-    /// Nodes of whose agents we cannot say yet whether they live. That they were silent stands.
+    /// Nodes whose agents may or may not be running: it is not known yet. What is stored of them stands.
     pub undetermined: Vec<Box<str>>,
     /// The same of the driver's controller.
     pub undetermined_controller: bool,
@@ -50,7 +54,7 @@ pub struct View {
     pub node: Option<Box<str>>,
     /// Whether it is certain that who is named said it, where that is a question.
     pub verified: Option<bool>,
-    /// Nothing, if it looked and nothing is wrong.
+    /// Empty if it probed the volume and nothing is wrong.
     pub seen: Vec<Seen>,
 }
 
@@ -68,6 +72,21 @@ pub enum What {
         reason: String,
         message: String,
     },
+}
+
+/// Why no vantage probes a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unprobed {
+    pub reason: Unknown,
+    pub message: String,
+    /// How to change it, as a sentence.
+    pub advice: &'static str,
+}
+
+impl Unprobed {
+    pub(crate) fn new(reason: Unknown, message: String) -> Self {
+        Self { reason, message, advice: reason.advice() }
+    }
 }
 
 /// Since when.

@@ -15,11 +15,8 @@ use volmedic_api::resource::{
 use volmedic_health::Conditions;
 
 use crate::facts::{Facts, Pushed, Seen, Since, View, What, vantage_name};
+use crate::unknown::Unknown;
 
-/// The reason of a condition that says an agent gives no sign of life.
-pub(crate) const AGENT_SILENT: &str = "AgentSilent";
-/// The same of a driver's controller.
-pub(crate) const CONTROLLER_SILENT: &str = "ControllerSilent";
 /// For so long who has seen less leaves alone what was written from newer reports. Should versions ever go back, as with
 /// a store that is restored, nothing is wrong for longer than this.
 const NEWER_FOR: SignedDuration = SignedDuration::from_mins(1);
@@ -89,7 +86,8 @@ pub fn merge(now: Timestamp, facts: &Facts, stored: Option<&VolumeHealthStatus>)
     let omitted = vantages.len().saturating_sub(limit::VANTAGES);
     vantages.truncate(limit::VANTAGES);
 
-    let headline = headline::of(now, &vantages, stored.map(|stored| &stored.headline));
+    let before = stored.map(|stored| &stored.headline);
+    let headline = headline::of(now, &vantages, facts.unprobed.as_ref(), before);
     let volume = facts.volume.as_ref();
     let (driver, handle) = match volume.and_then(|volume| volume.csi.as_ref()) {
         Some((driver, handle)) => (Some(driver.to_string()), Some(bounded(handle, limit::HANDLE))),
@@ -123,7 +121,18 @@ fn stands(now: Timestamp, old: &VantageHealth, facts: &Facts) -> bool {
                 facts.pushed.as_ref().is_some_and(|new| old.source.as_deref() == Some(&new.source));
             expires.0 > now && !told_anew
         }
-        None => facts.unheard.contains(&old.kind) || is_newer(now, old, facts),
+        None => facts.unheard.contains(&old.kind) || is_undetermined(old, facts) || is_newer(now, old, facts),
+    }
+}
+
+/// Whether it is not known yet if the source of an entry still runs.
+fn is_undetermined(old: &VantageHealth, facts: &Facts) -> bool {
+    let of_node =
+        || old.node.as_deref().is_some_and(|node| facts.undetermined.iter().any(|one| **one == *node));
+    match old.kind {
+        VantageKind::Host | VantageKind::Node => of_node(),
+        VantageKind::Controller => facts.undetermined_controller,
+        VantageKind::Kubelet | VantageKind::Cluster | VantageKind::Pushed => false,
     }
 }
 
@@ -146,10 +155,12 @@ fn entry(now: Timestamp, view: &View, facts: &Facts, before: &[VantageHealth]) -
         view.seen.iter().map(|seen| stamped(now, condition(now, seen, known), known)).collect();
     let undetermined = view.node.as_ref().is_some_and(|node| facts.undetermined.contains(node));
     if undetermined && view.kind == VantageKind::Host {
-        conditions.extend(known.iter().filter(|old| old.reason == AGENT_SILENT).cloned());
+        let not_responding = known.iter().filter(|old| is_about(old, Unknown::AgentNotResponding));
+        conditions.extend(not_responding.cloned());
     }
     if facts.undetermined_controller && view.kind == VantageKind::Controller {
-        conditions.extend(known.iter().filter(|old| old.reason == CONTROLLER_SILENT).cloned());
+        let not_responding = known.iter().filter(|old| is_about(old, Unknown::ControllerNotResponding));
+        conditions.extend(not_responding.cloned());
     }
     order(&mut conditions);
     let health = health(&conditions);
@@ -170,6 +181,10 @@ fn entry(now: Timestamp, view: &View, facts: &Facts, before: &[VantageHealth]) -
         new.observed = Some(Observed { version: facts.reports_seen, time: time(now) });
     }
     new
+}
+
+fn is_about(condition: &HealthCondition, why: Unknown) -> bool {
+    condition.status == ConditionStatus::Unknown && Unknown::of_name(&condition.reason) == Some(why)
 }
 
 /// None for a report that all is well: there is nothing to keep until it expires.

@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference, 
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use volmedic_api::Shape;
 use volmedic_api::resource::{GROUP, NodeReport, VERSION, VolumeHealthStatus};
+use volmedic_api::{CONTROLLER_COVERAGE, ControllerCoverage, Shape, Unreadable};
 use volmedic_health::{Condition, Reason, Status};
 
 /// A PersistentVolumeClaim.
@@ -222,6 +222,35 @@ pub struct LeaseSpec {
 }
 
 impl Shape for Lease {
+    type Scope = NamespaceResourceScope;
+    const KIND: &'static str = "Lease";
+    const PLURAL: &'static str = "leases";
+    const GROUP: &'static str = "coordination.k8s.io";
+}
+
+/// The Lease of a driver's controller, with what it says about its probing.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ControllerLease {
+    pub metadata: ControllerLeaseMeta,
+    pub spec: LeaseSpec,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ControllerLeaseMeta {
+    pub annotations: Option<BTreeMap<String, String>>,
+}
+
+impl ControllerLease {
+    /// What the controller says it probes; `None` if it says nothing, as those older than version 0.2.
+    pub fn coverage(&self) -> Option<Result<ControllerCoverage, Unreadable>> {
+        let text = self.metadata.annotations.as_ref()?.get(CONTROLLER_COVERAGE)?;
+        Some(ControllerCoverage::parse(text))
+    }
+}
+
+impl Shape for ControllerLease {
     type Scope = NamespaceResourceScope;
     const KIND: &'static str = "Lease";
     const PLURAL: &'static str = "leases";

@@ -3,6 +3,7 @@
 //! Nothing here waits or fails. Whoever puts something in marks the claims whose facts may be others now; a mark too
 //! many costs a moment, one too few would be a change that nobody notices.
 
+mod evidence;
 mod facts;
 mod patients;
 mod shown;
@@ -18,6 +19,7 @@ use crate::agents::{Agents, Now};
 use crate::controllers::Controllers;
 use crate::facts::VolumeId;
 use crate::shape::{self, StorageHealth};
+pub use evidence::Controller;
 pub use patients::{Bed, Patient};
 pub use shown::{ShownAgent, ShownClaim, ShownNode};
 use users::{PodRecord, Users};
@@ -32,7 +34,7 @@ pub enum Source {
     Stored,
     Reports,
     Leases,
-    /// The Leases of drivers' controllers, as far as their reports name them.
+    /// The Leases of drivers' controllers: those that describe themselves, and those that reports name.
     Controllers,
     Backends,
     /// Not only which nodes there are, but which of them are down.
@@ -92,6 +94,8 @@ pub struct World {
     users: Users,
     agents: Agents,
     controllers: Controllers,
+    /// The controllers that were found, by driver.
+    drivers: BTreeMap<Box<str>, Controller>,
     reports: BTreeMap<Box<str>, NodeReport>,
     reports_seen: u64,
     backends: HashMap<Box<str>, Vec<StorageHealth>>,
@@ -216,19 +220,20 @@ impl World {
     }
 
     pub fn put_report(&mut self, node: &str, report: &NodeReport) {
-        let Some(before) = self.reports.insert(node.into(), report.clone()) else {
+        let kept = evidence::in_order(report);
+        let Some(before) = self.reports.insert(node.into(), kept) else {
             return self.touch_node(node);
         };
-        if before == *report {
-            return;
-        }
+        let Some(report) = self.reports.get(node).filter(|report| **report != before) else { return };
         // Only volumes that one of the two has and the other has not, or has otherwise.
         let differs = |volume: &VolumeId| {
             let of = |report: &NodeReport| -> Vec<_> {
                 let entries = report.volumes.iter();
                 entries.filter(|entry| volume.is(&entry.driver, &entry.volume_handle)).cloned().collect()
             };
-            of(&before) != of(report) || (before.omitted == 0) != (report.omitted == 0)
+            of(&before) != of(report)
+                || (before.omitted == 0) != (report.omitted == 0)
+                || !evidence::is_covered_alike(&before, report, &volume.name)
         };
         let touched: Vec<_> = self
             .users
@@ -263,6 +268,12 @@ impl World {
         }
     }
 
+    /// For a caller that reads everything once and does not watch: who runs is decided by the times in the Leases.
+    pub fn settle(&mut self, now: Now, skew: std::time::Duration) {
+        self.agents.settle(now, skew);
+        self.controllers.settle(now, skew);
+    }
+
     /// Finds the agents that fell silent; `in_touch` while Leases are being watched. Answers when to ask again.
     pub fn tick(&mut self, now: Now, in_touch: bool) -> Option<std::time::Instant> {
         for node in self.agents.tick(now, in_touch) {
@@ -270,25 +281,30 @@ impl World {
             self.touch_node(&node);
         }
         if self.controllers.tick(now) {
-            self.touch_reported(None);
+            self.touch_controlled(None);
         }
         [self.agents.next_due(), self.controllers.next_due()].into_iter().flatten().min()
     }
 
-    /// The Leases of the controllers that say that something is wrong.
+    /// The Leases that reports of controllers name and that were not found otherwise.
     pub fn controller_leases(&mut self) -> BTreeSet<LeaseName> {
         let reports =
             self.stored.values().filter_map(|stored| stored.status.as_ref()?.controller_report.as_ref());
-        let ill = reports.filter(|report| !report.health_conditions.is_empty());
-        let named = ill.filter_map(|report| report.lease.clone()).take(LEASES).collect();
-        self.controllers.retain(&named);
-        named
+        let mut named = BTreeSet::new();
+        for lease in reports.filter_map(|report| report.lease.as_ref()) {
+            if named.len() < LEASES && !named.contains(lease) {
+                named.insert(lease.clone());
+            }
+        }
+        let found: BTreeSet<LeaseName> = self.drivers.values().map(|found| found.lease.clone()).collect();
+        self.controllers.retain(&named.union(&found).cloned().collect());
+        named.difference(&found).cloned().collect()
     }
 
     /// What was found of such a Lease; nothing, if there is none.
     pub fn put_controller_lease(&mut self, now: Now, lease: &LeaseName, found: Option<&shape::Lease>) {
         if self.controllers.put(now, lease, found) {
-            self.touch_reported(Some(lease));
+            self.touch_controlled(Some(lease));
         }
     }
 
@@ -406,13 +422,15 @@ impl World {
         self.dirty.extend(touched);
     }
 
-    /// The claims of which a controller that names this Lease, or any, reports.
-    fn touch_reported(&mut self, lease: Option<&LeaseName>) {
-        let named = |stored: &Stored| {
-            let report = stored.status.as_ref().and_then(|status| status.controller_report.as_ref());
-            report.is_some_and(|report| lease.is_none() || report.lease.as_ref() == lease)
+    /// The claims with an object whose controller renews this Lease, or any. Those without one are judged when they are
+    /// shown.
+    fn touch_controlled(&mut self, lease: Option<&LeaseName>) {
+        let renews = |key: &&ClaimKey| {
+            let volume = self.volume_of(key).map(|volume| &volume.id);
+            let renewed = self.lease_of_controller(key, volume);
+            renewed.is_some() && (lease.is_none() || renewed == lease)
         };
-        let touched = self.stored.iter().filter(|(_, stored)| named(stored)).map(|(key, _)| key.clone());
+        let touched: Vec<ClaimKey> = self.stored.keys().filter(renews).cloned().collect();
         self.dirty.extend(touched);
     }
 

@@ -47,6 +47,7 @@ pub(super) fn needed(role: Role) -> &'static [Right] {
             ("volmedic.dev", "nodevolumehealths", &["list", "watch", "delete"]),
             ("volmedic.dev", "volumehealths", &["list", "watch", "create", "delete"]),
             ("volmedic.dev", "volumehealths/status", &["patch"]),
+            ("coordination.k8s.io", "leases", &["get", "list"]),
         ],
         Role::Agent => &[
             ("", "pods", READ),

@@ -77,6 +77,39 @@ fn the_worst_of_all_vantages_is_the_headline_and_each_stays_visible() {
 }
 
 #[test]
+fn vantages_that_see_it_otherwise_are_named_in_the_headline() {
+    let hung = || wrong(Status::Inaccessible, "IOHung", Since::Exactly(at(1)));
+    let check = |mut views: Vec<View>, expected: &str| {
+        let status = merge(at(5), &facts(views.clone()), None);
+        assert_eq!(status.headline.message, expected);
+        views.reverse();
+        assert_eq!(merge(at(900), &facts(views), Some(&status)), status, "and nothing is written for it");
+    };
+    let host = |node: &str, seen| view(VantageKind::Host, Some(node), seen);
+    check(vec![host("a", vec![hung()]), host("b", vec![hung()])], "as a test says");
+    let slow = wrong(Status::Degraded, "SlowIO", Since::Unsaid);
+    check(
+        vec![
+            host("a", vec![hung()]),
+            view(VantageKind::Controller, None, vec![]),
+            view(VantageKind::Node, Some("a"), vec![slow]),
+        ],
+        "as a test says; others see it differently: controller sees nothing wrong, node/a sees Degraded/SlowIO",
+    );
+    let many = (0..9).map(|n| host(&format!("n{n}"), vec![]));
+    check(
+        many.chain([host("a", vec![hung()])]).collect(),
+        "as a test says; others see it differently: host/n0 sees nothing wrong, host/n1 sees nothing wrong, host/n2 sees \
+         nothing wrong and 6 more",
+    );
+    let unknown = What::Unknown { reason: "AgentNotResponding".to_owned(), message: "x".repeat(2_000) };
+    let silent = host("a", vec![Seen { what: unknown, since: Since::Exactly(at(1)) }]);
+    let status = merge(at(5), &facts(vec![silent, view(VantageKind::Controller, None, vec![])]), None);
+    assert!(status.headline.message.len() <= limit::MESSAGE);
+    assert!(status.headline.message.ends_with("; others see it differently: controller sees nothing wrong"));
+}
+
+#[test]
 fn the_same_again_is_nothing_to_write_however_late() {
     let facts = facts(vec![
         view(VantageKind::Controller, None, vec![wrong(Status::Degraded, "X", Since::NotAfter(at(1)))]),
@@ -156,7 +189,8 @@ fn nobody_who_looks_is_not_health() {
     let status = merge(at(0), &facts(vec![]), None);
     assert_eq!(status.headline.health, HealthWord::HealthUnknown);
     assert_eq!(status.conditions[0].status, ConditionStatus::Unknown);
-    assert_eq!(status.headline.message, "nothing checks this volume");
+    assert_eq!(status.headline.message, "no vantage probes this volume");
+    assert_eq!(status.headline.reason.as_deref(), Some("NotProbed"));
 }
 
 #[test]
@@ -173,18 +207,19 @@ fn a_vantage_that_was_not_heard_yet_keeps_what_is_stored_and_one_that_was_does_n
 }
 
 #[test]
-fn a_silent_agent_is_unknown_and_what_it_said_stands() {
+fn an_agent_that_does_not_respond_is_unknown_and_what_it_said_stands() {
+    const AGENT: &str = "AgentNotResponding";
     let unknown = Seen {
-        what: What::Unknown { reason: AGENT_SILENT.to_owned(), message: "the agent is silent".to_owned() },
+        what: What::Unknown { reason: AGENT.to_owned(), message: "the agent is not responding".to_owned() },
         since: Since::Exactly(at(3)),
     };
     let ill = wrong(Status::Degraded, "X", Since::Exactly(at(1)));
     let silent = |seen| facts(vec![view(VantageKind::Host, Some("a"), seen)]);
     let healthy_before = merge(at(4), &silent(vec![unknown.clone()]), None);
     assert_eq!(healthy_before.headline.health, HealthWord::HealthUnknown);
-    assert_eq!(healthy_before.headline.reason.as_deref(), Some(AGENT_SILENT));
+    assert_eq!(healthy_before.headline.reason.as_deref(), Some(AGENT));
     let ill_before = merge(at(4), &silent(vec![ill, unknown]), None);
-    assert_eq!(lines(&ill_before), ["host/a HealthWarning Degraded/X -/AgentSilent"]);
+    assert_eq!(lines(&ill_before), ["host/a HealthWarning Degraded/X -/AgentNotResponding"]);
 
     // After a restart nobody knows yet whether it lives.
     let undetermined = Facts { undetermined: vec!["a".into()], ..silent(vec![]) };
@@ -375,7 +410,7 @@ fn who_has_seen_less_leaves_alone_what_others_wrote_from_newer_reports() {
 
 #[test]
 fn what_was_said_of_a_silent_controller_stands_until_we_know_better() {
-    let what = What::Unknown { reason: CONTROLLER_SILENT.to_owned(), message: String::new() };
+    let what = What::Unknown { reason: "ControllerSilent".to_owned(), message: String::new() };
     let silent = Seen { what, since: Since::Exactly(at(0)) };
     let gone = wrong(Status::Inaccessible, "VolumeNotFound", Since::NotAfter(at(0)));
     let first = facts(vec![view(VantageKind::Controller, None, vec![gone.clone(), silent])]);

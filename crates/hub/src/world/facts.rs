@@ -1,23 +1,19 @@
 //! Whom to believe about a claim.
 
-use volmedic_api::resource::{
-    ConditionStatus, ControllerReport, HealthCondition, NodeReport, NodeVantage, VantageKind,
-};
-use volmedic_health::{Condition, Conditions, Reason, Status, WellKnown};
+use volmedic_api::resource::{ConditionStatus, HealthCondition, NodeReport, VantageKind};
+use volmedic_health::{Condition, Conditions, Status, WellKnown};
 
-use super::{Marks, Stored, World};
+use super::evidence::Evidence;
+use super::{Marks, Source, Stored, World};
 use crate::ClaimKey;
 use crate::agents::Life;
 use crate::controllers::Word;
-use crate::facts::{Facts, Seen, Since, View, VolumeId, What};
-use crate::merge::{AGENT_SILENT, CONTROLLER_SILENT};
+use crate::facts::{Facts, Seen, Since, Unprobed, View, VolumeId, What};
 use crate::shape::ToldCondition;
+use crate::unknown::Unknown;
 
 /// Pods that a message names one by one.
 const NAMED: usize = 3;
-
-/// The reason of a condition that says a volume may have found no room in its node's report.
-const NOT_LISTED: &str = "ReportOverflow";
 
 /// All that it takes to bring one claim's object up to date.
 #[derive(Debug)]
@@ -44,88 +40,75 @@ impl World {
     /// What is known of a claim's volume. A node is heard only if a pod on it uses the volume, and while it exists.
     pub fn facts(&self, key: &ClaimKey) -> Facts {
         let volume = self.volume_of(key).map(|volume| volume.id.clone());
-        let mut views: Vec<View> = self.controller(key).into_iter().chain(self.cluster(key)).collect();
-        let mut undetermined = Vec::new();
+        let Evidence { mut views, why: no_controller } = self.controller(key, volume.as_ref());
+        views.extend(self.cluster(key));
+        let (mut undetermined, mut not_from_nodes) = (Vec::new(), Vec::new());
         for (node, pods) in self.users.of(key).filter(|(node, _)| self.nodes.contains(*node)) {
             views.extend(self.kubelet(key, node, pods.iter().map(AsRef::as_ref), volume.as_ref()));
             let life = self.agents.life(node);
-            if life == Some(Life::Undetermined) || !self.heard.contains(&super::Source::Leases) {
+            if life == Some(Life::Undetermined) || !self.heard.contains(&Source::Leases) {
                 undetermined.push(node.into());
             }
-            views.extend(self.agent(node, volume.as_ref(), life));
+            let evidence = self.agent(node, volume.as_ref(), life);
+            views.extend(evidence.views);
+            not_from_nodes.extend(evidence.why);
         }
         let mut unheard = self.unheard();
-        let lease = self.report(key).and_then(|report| report.lease.as_ref());
-        if lease.is_some() && !self.heard.contains(&super::Source::Controllers) {
+        if !self.heard.contains(&Source::Controllers) {
             unheard.push(VantageKind::Controller);
         }
+        let controller = self.lease_of_controller(key, volume.as_ref());
+        let undetermined_controller =
+            controller.is_some_and(|lease| self.controllers.word(Some(lease)) == Word::Undetermined);
+        let unprobed = views.is_empty().then(|| self.unprobed(key, not_from_nodes, no_controller));
         Facts {
             volume,
             views,
+            unprobed,
             unheard,
             undetermined,
-            undetermined_controller: self.controllers.word(lease) == Word::Undetermined,
+            undetermined_controller,
             reports_seen: self.reports_seen,
             pushed: None,
         }
     }
 
-    /// What the driver's controller says: where the API server keeps it in the claim, there; else to us.
-    fn controller(&self, key: &ClaimKey) -> Option<View> {
-        let seen = match self.report(key) {
-            Some(report) => self.reported(report)?,
-            None => self.kept_in_claim(key)?,
-        };
-        // Which nodes are down we judge ourselves, for all drivers alike.
-        let down = Reason::from(WellKnown::NodeDown);
-        let is_down = |seen: &Seen| matches!(&seen.what, What::Wrong(condition) if condition.reason == down);
-        let seen = seen.into_iter().filter(|seen| !is_down(seen)).collect();
-        Some(View { kind: VantageKind::Controller, node: None, verified: None, seen })
-    }
-
-    fn kept_in_claim(&self, key: &ClaimKey) -> Option<Vec<Seen>> {
-        let told = self.claims.get(key)?.body.status.health_status.as_ref()?;
-        let since = told.time().map_or(Since::Unsaid, Since::NotAfter);
-        let conditions = Conditions::new(told.conditions());
-        Some(conditions.into_iter().map(|condition| Seen { what: What::Wrong(condition), since }).collect())
-    }
-
-    /// What a controller wrote into the object, if it is the one of this claim's driver.
-    fn report(&self, key: &ClaimKey) -> Option<&ControllerReport> {
-        let (claim, stored) = (self.claims.get(key)?, self.stored.get(key)?);
-        stored.owner.as_ref().filter(|owner| **owner == claim.uid)?;
-        let report = stored.status.as_ref()?.controller_report.as_ref()?;
-        let (driver, _) = self.volume_of(key)?.id.csi.as_ref()?;
-        (**driver == *report.driver).then_some(report)
-    }
-
-    /// Nothing, if it is not to be believed any more.
-    fn reported(&self, report: &ControllerReport) -> Option<Vec<Seen>> {
-        if report.lease.is_some() && !self.heard.contains(&super::Source::Controllers) {
-            return None;
+    /// Why no vantage probes a volume: one word and one sentence.
+    fn unprobed(&self, key: &ClaimKey, from_nodes: Vec<Unprobed>, controller: Option<Unprobed>) -> Unprobed {
+        let bound = self.claims.get(key).is_some_and(|claim| claim.body.spec.volume_name.is_some());
+        if self.volume_of(key).is_none() {
+            let (reason, message) = match bound {
+                false => (Unknown::NotBound, "the claim is not bound to a volume"),
+                true if !self.heard.contains(&Source::Volumes) => {
+                    (Unknown::CannotRead, "PersistentVolumes were not read, so it is unknown what probes it")
+                }
+                true => (
+                    Unknown::NoVolume,
+                    "the claim is bound, but there is no PersistentVolume that is bound to it",
+                ),
+            };
+            return Unprobed::new(reason, message.to_owned());
         }
-        let at_latest = |mut seen: Seen| {
-            if let Since::Exactly(at) = seen.since {
-                seen.since = Since::NotAfter(at);
-            }
-            seen
+        let controller = controller
+            .unwrap_or_else(|| Unprobed::new(Unknown::NotProbed, "no controller checks it".to_owned()));
+        let nodes = from_nodes.len();
+        // An agent or a driver that fails explains more than one that was never there.
+        let Some(first) = from_nodes.into_iter().max_by_key(|why| why.reason) else {
+            let nobody = if self.heard.contains(&Source::Pods) {
+                "no pod uses it"
+            } else {
+                "pods were not read, so it is unknown who uses it"
+            };
+            return Unprobed { message: format!("{nobody}, and {}", controller.message), ..controller };
         };
-        let mut seen: Vec<Seen> = report.health_conditions.iter().filter_map(seen).map(at_latest).collect();
-        match self.controllers.word(report.lease.as_ref()) {
-            Word::Gone => None,
-            Word::Stands | Word::Undetermined => Some(seen),
-            // That it is well now, nobody says.
-            Word::Silent { .. } if seen.is_empty() => None,
-            Word::Silent { since } => {
-                let message = format!(
-                    "the controller of driver {} is silent since {since:.0}; what it said last stands for a day",
-                    report.driver
-                );
-                let what = What::Unknown { reason: CONTROLLER_SILENT.to_owned(), message };
-                seen.push(Seen { what, since: Since::Exactly(since) });
-                Some(seen)
-            }
-        }
+        let more = match nodes - 1 {
+            0 => String::new(),
+            1 => " (as on one more node)".to_owned(),
+            more => format!(" (as on {more} more nodes)"),
+        };
+        let message = format!("{}{more}, and {}", first.message, controller.message);
+        let worse = if controller.reason > first.reason { controller } else { first };
+        Unprobed { message, ..worse }
     }
 
     /// Nodes that are down while the claim is used there.
@@ -209,46 +192,8 @@ impl World {
         fits_mode && told.access_mode.as_ref().is_none_or(|told| modes.contains(told))
     }
 
-    /// What our agent on a node says of this one volume.
-    fn agent(&self, node: &str, volume: Option<&VolumeId>, life: Option<Life>) -> Vec<View> {
-        let Some(report) = self.reports.get(node) else { return Vec::new() };
-        let view = |kind, seen| View { kind, node: Some(node.into()), verified: self.unverified(), seen };
-        let entries = report.volumes.iter();
-        let entries =
-            entries.filter(|entry| volume.is_some_and(|v| v.is(&entry.driver, &entry.volume_handle)));
-        let (mut by_driver, mut by_us) = (Vec::new(), Vec::new());
-        for entry in entries {
-            let seen = entry.health_conditions.iter().filter_map(seen);
-            match entry.vantage {
-                NodeVantage::Node => by_driver.extend(seen),
-                NodeVantage::Host => by_us.extend(seen),
-            }
-        }
-        if let Some(Life::Silent { since }) = life {
-            let message =
-                format!("the agent on node {node} is silent since {since:.0}; what it said last stands");
-            by_us.push(Seen {
-                what: What::Unknown { reason: AGENT_SILENT.to_owned(), message },
-                since: Since::Exactly(since),
-            });
-        }
-        if report.omitted > 0 && by_us.is_empty() && by_driver.is_empty() {
-            // It may be among those that found no room; that is not health.
-            let message = format!(
-                "more is wrong on node {node} than its report can hold, and this volume is not in it"
-            );
-            let what = What::Unknown { reason: NOT_LISTED.to_owned(), message };
-            by_us.push(Seen { what, since: Since::Unsaid });
-        }
-        let mut views = vec![view(VantageKind::Host, by_us)];
-        if !by_driver.is_empty() {
-            views.push(view(VantageKind::Node, by_driver));
-        }
-        views
-    }
-
     /// Said only where it matters.
-    fn unverified(&self) -> Option<bool> {
+    pub(super) fn unverified(&self) -> Option<bool> {
         (!self.verified).then_some(false)
     }
 
@@ -269,7 +214,7 @@ impl World {
 }
 
 /// What an agent wrote, made valid: it may have been anybody.
-fn seen(told: &HealthCondition) -> Option<Seen> {
+pub(super) fn seen(told: &HealthCondition) -> Option<Seen> {
     let since = Since::Exactly(told.last_transition_time.0);
     match told.condition() {
         Some(condition) => Some(Seen { what: What::Wrong(condition), since }),

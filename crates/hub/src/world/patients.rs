@@ -116,7 +116,7 @@ fn bed(node: &str, views: &[View]) -> Bed {
         }
     }
     if !seen_from && ill.is_none() {
-        unseen.get_or_insert_with(|| format!("nobody looks at it from node {node}"));
+        unseen.get_or_insert_with(|| format!("no vantage on node {node} probes it"));
     }
     Bed { node: node.into(), ill, unseen }
 }

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use jiff::Timestamp;
-use volmedic_api::resource::VolumeHealthStatus;
+use volmedic_api::resource::{HealthWord, VolumeHealthStatus};
 
 use super::{DownNode, World};
 use crate::agents::Life;
 use crate::facts::VolumeId;
+use crate::unknown::advice;
 use crate::{ClaimKey, merge};
 
 /// A claim, its volume, who uses it, and how it is.
@@ -20,6 +21,8 @@ pub struct ShownClaim<'a> {
     pub users: Vec<(&'a str, &'a BTreeSet<Box<str>>)>,
     /// What is stored; or for a claim that has no object, what would be if there were one.
     pub status: Cow<'a, VolumeHealthStatus>,
+    /// What to do about it, where its health is unknown.
+    pub advice: Option<&'static str>,
 }
 
 /// A node, and who looks there.
@@ -78,19 +81,24 @@ impl World {
         self.claims.keys().cloned().collect()
     }
 
-    /// `None` if there is no such claim, or it is bound to nothing and nothing is known of it.
+    /// `None` if there is no such claim.
     pub fn show(&self, now: Timestamp, key: &ClaimKey) -> Option<ShownClaim<'_>> {
         self.claims.get(key)?;
         let volume = self.volume_of(key).map(|volume| &volume.id);
         let stored = self.stored.get(key).and_then(|stored| stored.status.as_ref());
-        if volume.is_none() && stored.is_none() {
-            return None;
-        }
-        let status = match stored {
-            Some(status) => Cow::Borrowed(status),
-            None => Cow::Owned(merge(now, &self.facts(key), None)),
+        let facts = stored.is_none().then(|| self.facts(key));
+        let status = match (stored, &facts) {
+            (Some(status), _) => Cow::Borrowed(status),
+            (None, Some(facts)) => Cow::Owned(merge(now, facts, None)),
+            (None, None) => return None,
         };
-        Some(ShownClaim { volume, users: self.users.of(key).collect(), status })
+        let reason = status.headline.reason.as_deref();
+        let unknown = status.headline.health == HealthWord::HealthUnknown && status.headline.status.is_none();
+        let advice = unknown.then(|| {
+            let unprobed = facts.and_then(|facts| facts.unprobed).filter(|_| status.vantages.is_empty());
+            unprobed.map_or_else(|| advice(reason.unwrap_or_default()), |unprobed| unprobed.advice)
+        });
+        Some(ShownClaim { volume, users: self.users.of(key).collect(), status, advice })
     }
 
     /// What is stored of a claim, if it is there.
@@ -125,11 +133,9 @@ mod tests {
     use parking_lot::Mutex;
     use std::sync::Arc;
 
-    use serde_json::{Value, json};
-    use volmedic_api::resource::HealthWord;
-
     use super::*;
     use crate::shape;
+    use serde_json::{Value, json};
 
     fn world() -> World {
         let mut world = World::default();
@@ -146,6 +152,11 @@ mod tests {
         }));
         world.put_pod("shop", "web", &pod);
         world.set_nodes(["w".into()].into());
+        for source in [super::super::Source::Reports, super::super::Source::Leases] {
+            world.heard(source);
+        }
+        let now = crate::Now { day: Timestamp::UNIX_EPOCH, clock: std::time::Instant::now() };
+        world.put_lease(now, "w", &from(json!({"spec": {"renewTime": "1970-01-01T00:00:00.000000Z"}})));
         world
     }
 
@@ -167,13 +178,16 @@ mod tests {
             let shown = world.show(Timestamp::UNIX_EPOCH, &ClaimKey::new("shop", "data")).expect("a claim");
             (shown.status.headline.health, shown.users.len(), shown.status.vantages.len())
         };
-        assert_eq!(shown(&world), (HealthWord::HealthUnknown, 1, 0), "nobody looks");
-        world.put_report("w", &volmedic_api::resource::NodeReport::default());
+        assert_eq!(shown(&world), (HealthWord::HealthUnknown, 1, 0), "no vantage probes it");
+        let coverage = json!({"groups": [{"probedFrom": ["Host"], "persistentVolumes": ["pv-1"]}]});
+        world.put_report("w", &from(json!({ "coverage": coverage })));
         assert_eq!(shown(&world), (HealthWord::Healthy, 1, 1), "the agent on its node does");
         world.put_stored("shop", "data", &stored("1", "HealthFailure"));
         assert_eq!(shown(&world), (HealthWord::HealthFailure, 1, 0), "what is stored counts");
-        let nothing = world.show(Timestamp::UNIX_EPOCH, &ClaimKey::new("shop", "pending"));
-        assert!(nothing.is_none(), "there is no volume to look at");
+        let pending = world.show(Timestamp::UNIX_EPOCH, &ClaimKey::new("shop", "pending")).expect("a claim");
+        assert_eq!(pending.status.headline.reason.as_deref(), Some("NotBound"));
+        assert!(pending.advice.is_some_and(|advice| advice.contains("kubectl describe pvc")));
+        assert!(world.show(Timestamp::UNIX_EPOCH, &ClaimKey::new("shop", "nothing")).is_none());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::facts::{Seen, View, What};
 
+mod evidence;
 mod patients;
 
 const DRIVER: &str = "disk.example.net";
@@ -43,8 +44,20 @@ fn world() -> World {
     world.heard(Source::Backends);
     world.heard(Source::NodesDown);
     world.set_verified(true);
+    for node in ["n1", "n2"] {
+        world.put_lease(now(), node, &lease("12:00:00"));
+    }
     world.take_dirty();
     world
+}
+
+fn now() -> Now {
+    Now { day: "2026-08-21T12:00:00Z".parse().unwrap(), clock: Instant::now() }
+}
+
+/// A Lease that was renewed at this time of the day.
+fn lease(time: &str) -> shape::Lease {
+    read(json!({"spec": {"leaseDurationSeconds": 40, "renewTime": format!("2026-08-21T{time}.000000Z")}}))
 }
 
 fn claim(world: &mut World, name: &str, status: Value) {
@@ -58,13 +71,16 @@ fn pod(world: &mut World, name: &str, node: &str, claim: &str, status: Value) {
     world.put_pod("shop", name, &read(pod));
 }
 
+/// A report of an agent that probes these volumes of claims from its host, with these handles unhealthy.
 fn report(handles: &[&str]) -> NodeReport {
     let condition = json!({
         "type": "HealthFailure", "status": "True", "errorCode": "Inaccessible", "reason": "IOHung",
         "lastTransitionTime": "2026-08-21T10:00:00Z"
     });
     let entry = |handle: &&str| json!({"vantage": "Host", "driver": DRIVER, "volumeHandle": handle, "healthConditions": [condition]});
-    read(json!({"volumes": handles.iter().map(entry).collect::<Vec<_>>()}))
+    let coverage = json!({"withinSeconds": 130, "groups": [
+        {"probedFrom": ["Host"], "persistentVolumes": ["pv-b", "pv-a"]}]});
+    read(json!({"volumes": handles.iter().map(entry).collect::<Vec<_>>(), "coverage": coverage}))
 }
 
 fn key(name: &str) -> ClaimKey {
@@ -127,7 +143,7 @@ fn volumes_without_a_csi_driver_go_by_the_name_of_the_persistentvolume() {
     world.put_volume("pv-a", &read(json!({"spec": {"claimRef": claim_ref, "local": {"path": "/x"}}})));
     let mut local = report(&["pv-a"]);
     world.put_report("n1", &local);
-    assert_eq!(views(&world, "a"), ["host/n1:"], "no CSI driver speaks of it");
+    assert_eq!(views(&world, "a"), ["host/n1:"], "the entry is of another volume");
     local.volumes[0].driver = "kubernetes.io/local-volume".to_owned();
     world.put_report("n1", &local);
     assert_eq!(views(&world, "a"), ["host/n1: Inaccessible/IOHung"]);
@@ -139,7 +155,8 @@ fn a_volume_that_is_bound_to_an_earlier_claim_is_not_this_ones() {
     world.put_report("n1", &report(&["h-a"]));
     let spec = json!({"volumeName": "pv-a"});
     world.put_claim("shop", "a", "another-uid", &read(json!({ "spec": spec })));
-    assert_eq!(views(&world, "a"), ["host/n1:"]);
+    let why = "the claim is bound, but there is no PersistentVolume that is bound to it";
+    check_unprobed(&world, "a", "NoVolume", why);
     assert_eq!(world.facts(&key("a")).volume, None);
 }
 
@@ -190,9 +207,13 @@ fn the_controller_is_heard_through_the_claim_and_not_about_nodes() {
     assert_eq!(dirty(&mut world), ["b"]);
     assert_eq!(views(&world, "b"), ["controller: Inaccessible/VolumeNotFound Unrecognized(0)/New"]);
     claim(&mut world, "b", told(json!(null)));
-    assert_eq!(views(&world, "b"), ["controller:"], "it looked, and all is well");
+    let nobody =
+        "no pod uses it, and driver disk.example.net has no controller sidecar that checks its volumes";
+    check_unprobed(&world, "b", "NotProbed", nobody);
+    found_controller(&mut world, "12:00:00", all_probed());
+    assert_eq!(views(&world, "b"), ["controller:"], "it runs, and says that nothing is wrong");
     claim(&mut world, "b", json!({}));
-    assert_eq!(views(&world, "b"), [""; 0]);
+    assert_eq!(views(&world, "b"), ["controller:"], "wherever it would say it");
 }
 
 #[test]
@@ -231,29 +252,29 @@ fn a_silent_agent_is_told_and_one_that_was_never_there_is_not() {
         day: "2026-08-21T12:00:00Z".parse().unwrap(),
         clock: start + Duration::from_secs(seconds),
     };
-    let lease = |time: &str| {
-        read(json!({"spec": {"leaseDurationSeconds": 40, "renewTime": format!("2026-08-21T{time}.000000Z")}}))
-    };
     world.put_report("n1", &report(&[]));
+    world.remove_lease("n1");
     world.put_lease(at(0), "n1", &lease("11:59:00"));
-    assert_eq!(world.facts(&key("a")).undetermined, ["n1".into()]);
+    assert_eq!((world.facts(&key("a")).undetermined, views(&world, "a")), (vec!["n1".into()], vec![]));
     world.put_lease(at(10), "n1", &lease("11:59:10"));
     assert_eq!(world.facts(&key("a")).undetermined, [""; 0].map(Into::into));
     world.take_dirty();
-    assert_eq!(world.tick(at(20), true), Some(start + Duration::from_secs(70)));
+    assert!(world.tick(at(20), true).is_some_and(|due| due <= start + Duration::from_secs(70)));
     assert_eq!((dirty(&mut world).len(), views(&world, "a")), (0, vec!["host/n1:".to_owned()]));
     world.tick(at(70), true);
     assert_eq!(dirty(&mut world), ["a"]);
-    assert_eq!(views(&world, "a"), ["host/n1: Unknown/AgentSilent"]);
+    assert_eq!(views(&world, "a"), ["host/n1: Unknown/AgentNotResponding"]);
     let What::Unknown { message, .. } = world.facts(&key("a")).views[0].seen[0].what.clone() else {
         panic!()
     };
     assert_eq!(
         message,
-        "the agent on node n1 is silent since 2026-08-21T11:59:10Z; what it said last stands"
+        "the agent on node n1 is not responding since 2026-08-21T11:59:10Z; its last report is kept"
     );
     world.remove_lease("n1");
-    assert_eq!(views(&world, "a"), ["host/n1:"], "an agent that was taken away is not silent");
+    let why = "no agent runs on node n1, where it is used; there is only an old report, and driver disk.example.net has \
+               no controller sidecar that checks its volumes";
+    check_unprobed(&world, "a", "NotProbed", why);
 }
 
 #[test]
@@ -303,6 +324,41 @@ fn a_generic_ephemeral_volume_is_used_by_its_pod() {
     assert_eq!(dirty(&mut world), ["b-x"]);
 }
 
+fn leader() -> LeaseName {
+    LeaseName { namespace: "csi".to_owned(), name: "leader".to_owned() }
+}
+
+/// What is found of the driver's controller: a Lease that was renewed at this time.
+fn found_controller(world: &mut World, renewed: &str, coverage: Value) {
+    let mut coverage = coverage;
+    coverage["driver"] = DRIVER.into();
+    coverage["withinSeconds"] = 195.into();
+    let controller = Controller { lease: leader(), coverage: read(coverage) };
+    world.set_controllers(now(), vec![(DRIVER.into(), controller, lease(renewed))]);
+}
+
+/// Of a controller that probes all volumes.
+fn all_probed() -> Value {
+    json!({"probedBy": "ControllerListVolumeHealth"})
+}
+
+fn unreachable() -> Value {
+    let outage = json!({"since": "2026-08-21T11:30:00Z", "reason": "DriverUnreachable", "message": "connection refused"});
+    json!({"probedBy": "ControllerListVolumeHealth", "notProbed": outage})
+}
+
+#[track_caller]
+fn check_unprobed(world: &World, name: &str, reason: &str, message: &str) {
+    let facts = world.facts(&key(name));
+    assert_eq!(facts.views, [], "no view without a probe");
+    let unprobed = facts.unprobed.expect("why");
+    assert_eq!((unprobed.reason.name(), &*unprobed.message), (reason, message));
+    let status = crate::merge(now().day, &world.facts(&key(name)), None);
+    assert_eq!(status.headline.health.as_str(), "HealthUnknown");
+    assert_eq!(status.conditions[0].status, volmedic_api::resource::ConditionStatus::Unknown);
+    assert_eq!(status.headline.reason.as_deref(), Some(reason));
+}
+
 /// Stores what a controller says of claim `a`.
 fn controller_says(world: &mut World, version: &str, driver: &str, owner: &str, reasons: &[&str]) {
     let condition = |reason: &&str| {
@@ -328,7 +384,12 @@ fn a_controller_is_heard_about_volumes_of_its_driver_and_of_this_very_claim() {
     claim(&mut world, "a", kept);
     assert_eq!(views(&world, "a").len(), 1, "one vantage, whatever way it is heard");
     controller_says(&mut world, "2", DRIVER, "uid-a", &[]);
+    assert_eq!(views(&world, "a"), [""; 0], "it recovered, but it is not known whether the controller runs");
+    world.put_controller_lease(now(), &leader(), Some(&lease("12:00:00")));
+    assert_eq!(views(&world, "a"), [""; 0], "it runs, but does not say what it probes");
+    found_controller(&mut world, "12:00:00", all_probed());
     assert_eq!(views(&world, "a"), ["controller:"], "it recovered");
+    world.set_controllers(now(), Vec::new());
     claim(&mut world, "a", json!({}));
     controller_says(&mut world, "3", "other.example.net", "uid-a", &["Lie"]);
     assert_eq!(views(&world, "a"), [""; 0]);
@@ -345,10 +406,13 @@ fn a_controller_that_falls_silent_is_unknown_and_after_a_day_no_longer_believed(
         day: begun + jiff::SignedDuration::from_secs(i64::try_from(seconds).unwrap()),
         clock: start + Duration::from_secs(seconds),
     };
-    let lease = LeaseName { namespace: "csi".to_owned(), name: "leader".to_owned() };
+    let lease = leader();
     let renewed = |seconds: u64| -> shape::Lease {
         read(json!({"spec": {"leaseDurationSeconds": 1, "renewTime": format!("{:.6}", at(seconds).day)}}))
     };
+    for node in ["n1", "n2"] {
+        world.remove_lease(node);
+    }
     controller_says(&mut world, "1", DRIVER, "uid-a", &["VolumeNotFound"]);
     assert_eq!(world.controller_leases(), [lease.clone()].into());
     assert!(world.facts(&key("a")).undetermined_controller);
@@ -364,7 +428,10 @@ fn a_controller_that_falls_silent_is_unknown_and_after_a_day_no_longer_believed(
     world.put_controller_lease(at(220), &lease, None);
     world.tick(at(240), true);
     assert_eq!(dirty(&mut world), ["a"]);
-    assert_eq!(views(&world, "a"), ["controller: Inaccessible/VolumeNotFound Unknown/ControllerSilent"]);
+    assert_eq!(
+        views(&world, "a"),
+        ["controller: Inaccessible/VolumeNotFound Unknown/ControllerNotResponding"]
+    );
     world.tick(at(86_300), true);
     assert_eq!(dirty(&mut world), [""; 0]);
     world.tick(at(86_500), true);

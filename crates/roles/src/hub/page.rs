@@ -116,7 +116,7 @@ impl Names {
 }
 
 fn row(key: &ClaimKey, shown: &ShownClaim<'_>, names: &mut Names) -> Row {
-    let ShownClaim { volume, users, status } = shown;
+    let ShownClaim { volume, users, status, advice } = shown;
     let (driver, handle) = match volume.map(|volume| (&volume.csi, &volume.name)) {
         Some((Some((driver, handle)), _)) => (&**driver, &**handle),
         Some((None, name)) => (NO_DRIVER, &**name),
@@ -134,23 +134,9 @@ fn row(key: &ClaimKey, shown: &ShownClaim<'_>, names: &mut Names) -> Row {
         ..Row::new(names.get(driver), handle.into())
     };
     let row = stored::fill(row, status, |name| names.get(name));
-    match (row.health, row.seen_by.is_empty(), row.pods.is_empty()) {
-        (Health::Unknown, true, true) => Row {
-            since: None,
-            why: Some(names.get("no pod uses it, and its driver's controller does not report on it")),
-            advice: Some(names.get(
-                "Nothing to repair. To check unused volumes, run the controller beside a driver that reports health.",
-            )),
-            ..row
-        },
-        (Health::Unknown, true, false) => Row {
-            since: None,
-            why: Some(names.get("nothing checks it: there is no agent on its node, and its driver's controller does not report on it")),
-            advice: Some(names.get("Run the agent on its node, or the controller beside its driver.")),
-            ..row
-        },
-        _ => row,
-    }
+    // Since when nothing probes a volume is not known.
+    let since = row.since.filter(|_| !(row.health == Health::Unknown && row.seen_by.is_empty()));
+    Row { since, advice: advice.map(|advice| names.get(advice)), ..row }
 }
 
 impl Source {
@@ -171,7 +157,11 @@ impl volmedic_view::Source for Source {
         let mut rows = Vec::with_capacity(keys.len());
         for some in keys.chunks(AT_ONCE) {
             let world = self.world.lock();
-            rows.extend(some.iter().filter_map(|key| Some(row(key, &world.show(now, key)?, &mut names))));
+            // A claim without a volume has no page of its own.
+            let shown = |key: &ClaimKey| {
+                world.show(now, key).filter(|shown| shown.volume.is_some() || world.stored_of(key).is_some())
+            };
+            rows.extend(some.iter().filter_map(|key| Some(row(key, &shown(key)?, &mut names))));
         }
         rows
     }

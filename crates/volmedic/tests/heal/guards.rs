@@ -104,7 +104,7 @@ async fn an_agent_that_is_silent_is_not_believed_any_more() {
     ward.claim("data", Some("auto")).await;
     ward.ill(&[]).await;
     ward.stage.beat(&ward.node, 1).await;
-    let silent = format!("host/{} HealthUnknown -/AgentSilent", ward.node);
+    let silent = format!("host/{} HealthUnknown -/AgentNotResponding", ward.node);
     ward.stage.wait_stored("data", &[&silent]).await;
     ward.ill(&["data"]).await;
     let skipped = r#"volmedic_heal_skipped_total{driver_name="disk.example.net",why="not_seen"}"#;

@@ -67,5 +67,5 @@ async fn the_agents_writer_writes_on_change_only_and_gives_signs_of_life() {
     reporter.set(stage.report(&[]));
     stage.wait_stored("data", &[&format!("host/{node} Healthy")]).await;
     drop(reporter);
-    stage.wait_stored("data", &[&format!("host/{node} HealthUnknown -/AgentSilent")]).await;
+    stage.wait_stored("data", &[&format!("host/{node} HealthUnknown -/AgentNotResponding")]).await;
 }

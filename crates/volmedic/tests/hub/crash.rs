@@ -45,6 +45,7 @@ async fn run(kill: bool) -> Run {
     for n in 0..NODES {
         nodes.push(stage.make_node(&format!("n{n}")).await);
         agents.push(stage.agent(&nodes[n]).await);
+        stage.beat(&nodes[n], 3600).await;
     }
     let claims: Vec<String> = (0..CLAIMS).map(|n| format!("claim-{n:02}")).collect();
     for (n, claim) in claims.iter().enumerate() {

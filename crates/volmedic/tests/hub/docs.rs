@@ -48,8 +48,7 @@ fn plain<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<String> {
 async fn kubectl_prints_what_the_page_shows() {
     let plane = bare();
     install(&plane, &everything());
-    let stage =
-        Stage { client: plane.client().await.expect("a client"), namespace: NAMESPACE.to_owned(), plane };
+    let stage = Stage::new(plane.clone(), plane.client().await.expect("a client"), NAMESPACE.to_owned());
     kubectl(&stage.plane, &["create", "namespace", NAMESPACE]);
     kubectl(&stage.plane, &["create", "serviceaccount", "default", "-n", NAMESPACE]);
     objects::node(&stage.client, NODE).await.expect("a node");

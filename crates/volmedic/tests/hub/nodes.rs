@@ -30,9 +30,10 @@ async fn a_silent_agent_is_unknown_and_not_healthy() {
     stage.used_claim("data", &node).await;
     stage.tell(&node, &stage.report(&[])).await;
     stage.beat(&node, 1).await;
-    let object = stage.wait_stored("data", &[&format!("host/{node} HealthUnknown -/AgentSilent")]).await;
+    let object =
+        stage.wait_stored("data", &[&format!("host/{node} HealthUnknown -/AgentNotResponding")]).await;
     let message = object.status.expect("a status").headline.message;
-    assert!(message.starts_with(&format!("the agent on node {node} is silent since ")), "{message}");
+    assert!(message.starts_with(&format!("the agent on node {node} is not responding since ")), "{message}");
     stage.beat(&node, 300).await;
     stage.wait_stored("data", &[&format!("host/{node} Healthy")]).await;
 }

@@ -46,6 +46,7 @@ const NEEDED: &[(&str, &str, Breaks)] = &[
     ("leases", "delete", Stray("cannot delete resource \"leases\"")),
     ("leases", "get", Says("cannot read or write the lease")),
     ("leases", "list", Says("does not let us list leases")),
+    ("leases", "list", Says("cannot read the Leases of controllers")),
     ("leases", "update", Says("lost the lease")),
     ("leases", "watch", Says("does not let us watch leases")),
     ("nodes", "list", Says("does not let us list nodes")),

@@ -12,7 +12,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use volmedic_api::resource::{NodeReport, NodeVolumeHealth, VolumeHealth};
+use volmedic_api::resource::{
+    Coverage, CoverageGroup, NodeReport, NodeVantage, NodeVolumeHealth, VolumeHealth,
+};
 use volmedic_testkit::{ControlPlane, objects};
 
 use crate::process::{Controller as Process, PATIENCE, program};
@@ -30,6 +32,8 @@ pub(crate) struct Stage {
     pub(crate) plane: Arc<ControlPlane>,
     pub(crate) client: Client,
     pub(crate) namespace: String,
+    /// The claims that were made in it.
+    claims: Mutex<Vec<String>>,
 }
 
 /// The one that tests share, with a hub on it that they share too: a hub is for the whole cluster.
@@ -162,7 +166,11 @@ impl Stage {
     pub(crate) async fn on(plane: Arc<ControlPlane>) -> Self {
         let client = plane.client().await.expect("a client");
         let namespace = plane.namespace("hub").await.expect("a namespace");
-        Self { plane, client, namespace }
+        Self::new(plane, client, namespace)
+    }
+
+    pub(crate) fn new(plane: Arc<ControlPlane>, client: Client, namespace: String) -> Self {
+        Self { plane, client, namespace, claims: Mutex::default() }
     }
 
     /// A control plane of its own with these files of the chart installed.
@@ -208,6 +216,7 @@ impl Stage {
         let bound =
             objects::bound_claim(&self.client, &self.namespace, name, DRIVER, &self.handle(name)).await;
         bound.expect("a bound claim");
+        self.claims.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(name.to_owned());
     }
 
     pub(crate) async fn pod(&self, name: &str, node: &str, claim: &str) -> Pod {
@@ -231,7 +240,8 @@ impl Stage {
         self.plane.client_for_pod(HOME, "volmedic-agent", &pod).await.expect("a client for the agent")
     }
 
-    /// A report with one ill volume for each of these: the claim's name, the status and the reason.
+    /// A report with one unhealthy volume for each of these: the claim's name, the status and the reason. The volumes of
+    /// all claims so far are probed.
     pub(crate) fn report(&self, ill: &[(&str, &str, &str)]) -> NodeReport {
         let volume = |(claim, status, reason): &(&str, &str, &str)| {
             let kind = if *status == "Degraded" { "HealthWarning" } else { "HealthFailure" };
@@ -245,13 +255,23 @@ impl Stage {
             })
         };
         let volumes: Vec<Value> = ill.iter().map(volume).collect();
-        serde_json::from_value(json!({ "volumes": volumes })).expect("a report")
+        let known = self.claims.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let coverage = probed(known.iter().map(|claim| format!("pv-{}-{claim}", self.namespace)).collect());
+        serde_json::from_value(json!({ "volumes": volumes, "coverage": coverage })).expect("a report")
     }
 
-    /// Writes a node's report with the token of that node's agent.
+    /// Writes a node's report with the token of that node's agent, which runs and probes the volumes of all claims.
     pub(crate) async fn tell(&self, node: &str, report: &NodeReport) {
         let agent = self.agent(node).await;
-        apply_report(&agent, node, report).await.expect("an agent may report for its own node");
+        let claims = Api::<PersistentVolumeClaim>::all(self.client.clone());
+        let claims = claims.list(&ListParams::default()).await.expect("the claims");
+        let volumes = claims.items.into_iter().filter_map(|claim| claim.spec?.volume_name).collect();
+        let report = NodeReport { coverage: Some(probed(volumes)), ..report.clone() };
+        apply_report(&agent, node, &report).await.expect("an agent may report for its own node");
+        let leases = Api::<Lease>::namespaced(self.client.clone(), HOME);
+        if leases.get_opt(&format!("volmedic-agent-{node}")).await.expect("leases").is_none() {
+            self.beat(node, 3600).await;
+        }
     }
 
     pub(crate) fn healths(&self) -> Api<VolumeHealth> {
@@ -337,6 +357,17 @@ impl Stage {
         }
         versions
     }
+}
+
+/// Says that these volumes are probed by host checks.
+fn probed(mut volumes: Vec<String>) -> Coverage {
+    volumes.sort_unstable();
+    let group = CoverageGroup {
+        probed_from: vec![NodeVantage::Host],
+        persistent_volumes: volumes,
+        ..CoverageGroup::default()
+    };
+    Coverage { within_seconds: 130, groups: vec![group], omitted: 0 }
 }
 
 pub(crate) fn lines(object: &VolumeHealth) -> Option<Vec<String>> {

@@ -110,7 +110,7 @@ async fn all_claims_are_shown_and_what_changes_is_shown_as_it_changes() {
     let namespace = scene.cluster.namespace.clone();
     assert_eq!(scene.names()[..2], [format!("{namespace}/elsewhere"), format!("{namespace}/unused")]);
     let table = "document.querySelector('table.volumes').innerText";
-    scene.chrome.wait_text(table, &["there is no agent on its node", "no pod uses it"]);
+    scene.chrome.wait_text(table, &["no agent runs on node", "no pod uses it"]);
 
     // Without a reload: what is wrong comes first, is announced, and what the keyboard is on stays.
     scene.chrome.eval("window.marker = 7");

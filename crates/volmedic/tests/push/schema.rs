@@ -27,8 +27,7 @@ async fn it_is_as_its_description_says() {
     let schemathesis = python::schemathesis().expect("schemathesis can be installed");
     let plane = bare();
     install(&plane, &everything());
-    let stage =
-        Stage { client: plane.client().await.expect("a client"), plane, namespace: "shop".to_owned() };
+    let stage = Stage::new(plane.clone(), plane.client().await.expect("a client"), "shop".to_owned());
     // What the examples in the description are about.
     kubectl(&stage.plane, &["create", "namespace", "shop"]);
     stage.claim("data").await;
