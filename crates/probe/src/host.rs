@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use volmedic_health::{Sight, WhyKind};
+use volmedic_health::{NotProbed, Sight, WhyKind};
 use volmedic_host::Off;
 use volmedic_host::block::Sysfs;
 use volmedic_host::fuse::Connections;
@@ -100,13 +100,15 @@ pub struct Looked {
     pub usage: Option<Usage>,
     /// Something must be seen once more before it is told: look again after this time, with what is expected then.
     pub again: Option<Duration>,
-    /// Why the volume itself cannot be asked although nothing is wrong with it. All else was looked at.
-    pub limited: Option<String>,
+    /// Why the volume itself gave no answer although nothing seems wrong with it. Then a sight that finds nothing is no
+    /// evidence that the volume is healthy: only its surroundings were checked.
+    pub unprobed: Option<(NotProbed, String)>,
 }
 
 impl Looked {
     fn not_seen(kind: WhyKind, why: &str) -> Self {
-        Self { sight: Sight::not_seen(kind, why), usage: None, again: None, limited: None }
+        let unprobed = Some((NotProbed::ProbeFailed, why.to_owned()));
+        Self { sight: Sight::not_seen(kind, why), usage: None, again: None, unprobed }
     }
 }
 

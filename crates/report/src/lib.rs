@@ -28,7 +28,9 @@ pub use metrics::{
     AgentPicture, ClaimUsage, Described, DriverPicture, HelperCounts, METRICS, Metrics, Picture, ProbeResult,
     Probes, Reports, Sick, View, register_agent, register_view,
 };
-pub use node_report::{NodeReporter, NodeReporterOptions, Trouble, Whereabouts, node_report};
+pub use node_report::{
+    NodeReporter, NodeReporterOptions, Probing, Trouble, Whereabouts, coverage, node_report,
+};
 pub use note::{Note, Notes};
 pub use notice::Notice;
 pub use recall::{Recall, RecallError, Recalled};

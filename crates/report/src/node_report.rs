@@ -2,6 +2,7 @@
 //! the agent lives.
 
 mod compose;
+mod coverage;
 mod fit;
 
 use std::convert::Infallible;
@@ -13,11 +14,12 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
-use volmedic_api::resource::{GROUP, NodeReport, NodeVolumeHealth, VERSION};
+use volmedic_api::resource::{Coverage, GROUP, NodeReport, NodeVolumeHealth, VERSION};
 
 use crate::failure::{Failure, call};
 use crate::heartbeat::Heartbeat;
 pub use compose::{Trouble, Whereabouts, node_report};
+pub use coverage::{Probing, coverage};
 
 /// Who owns what an agent applies.
 const FIELD_MANAGER: &str = "volmedic-agent";
@@ -52,7 +54,7 @@ impl NodeReporterOptions {
 /// for good: where the resources are not installed it says so once and tries on.
 #[derive(Debug)]
 pub struct NodeReporter {
-    report: watch::Sender<Option<NodeReport>>,
+    report: watch::Sender<Option<Wanted>>,
     written: watch::Receiver<u64>,
     /// Dropping them ends the work.
     _tasks: JoinSet<Infallible>,
@@ -68,6 +70,8 @@ impl NodeReporter {
             api: Api::all(client.clone()),
             node: options.node.clone(),
             stored: None,
+            was_read: false,
+            earlier: None,
             trouble: None,
             count,
         };
@@ -81,11 +85,21 @@ impl NodeReporter {
 
     /// What there is to say from now on. The same again costs nothing. What is too much is cut down to the worst.
     pub fn set(&self, report: NodeReport) {
-        let report = fit::within_bounds(report);
+        self.put(report, true);
+    }
+
+    /// The same after a start, until every volume was probed once. What the stored report of an earlier run says about
+    /// the probes of volumes holds meanwhile, so that a restart changes nothing.
+    pub fn set_unsettled(&self, report: NodeReport) {
+        self.put(report, false);
+    }
+
+    fn put(&self, report: NodeReport, settled: bool) {
+        let wanted = Wanted { report: fit::within_bounds(report), settled };
         self.report.send_if_modified(|known| {
-            let changed = known.as_ref() != Some(&report);
+            let changed = known.as_ref() != Some(&wanted);
             if changed {
-                *known = Some(report);
+                *known = Some(wanted);
             }
             changed
         });
@@ -97,18 +111,28 @@ impl NodeReporter {
     }
 }
 
+/// What the agent says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Wanted {
+    report: NodeReport,
+    settled: bool,
+}
+
 struct Writer {
     api: Api<NodeVolumeHealth>,
     node: String,
     /// What we know to be there.
     stored: Option<NodeReport>,
+    /// Whether what is there was ever read, and what it said then.
+    was_read: bool,
+    earlier: Option<Coverage>,
     /// What went wrong last, so that it is told once.
     trouble: Option<String>,
     count: watch::Sender<u64>,
 }
 
 impl Writer {
-    async fn run(mut self, mut news: watch::Receiver<Option<NodeReport>>) -> Infallible {
+    async fn run(mut self, mut news: watch::Receiver<Option<Wanted>>) -> Infallible {
         let mut wait = FIRST_WAIT;
         // Nothing to say yet, and nothing that is stored is touched before there is.
         let mut next = None;
@@ -117,6 +141,8 @@ impl Writer {
                 changed = news.changed() => match changed {
                     // While it cannot be written, news is no reason to try more often.
                     Ok(()) if self.trouble.is_some() => {}
+                    // That a start is settled need not change what there is to say.
+                    Ok(()) if self.is_stored(&news) => {}
                     Ok(()) => next = Some(Instant::now() + COALESCE),
                     // Nobody can say anything any more; this is about to be dropped.
                     Err(_) => std::future::pending().await,
@@ -145,12 +171,17 @@ impl Writer {
     }
 
     /// Reads what is stored where we do not know it, and writes only if it is not what it should be.
-    async fn bring_about(&mut self, wanted: &NodeReport) -> Result<(), Failure> {
-        let known = self.stored.take().filter(|stored| stored != wanted);
-        if known.is_none() {
-            let stored = call(self.api.get_opt(&self.node)).await?;
-            if stored.is_some_and(|stored| stored.spec.report == *wanted) {
-                self.stored = Some(wanted.clone());
+    async fn bring_about(&mut self, Wanted { report, settled }: &Wanted) -> Result<(), Failure> {
+        let known = self.stored.take();
+        let mut wanted = self.with_earlier(report, *settled);
+        if known.is_none_or(|known| known == wanted) {
+            let stored = call(self.api.get_opt(&self.node)).await?.map(|stored| stored.spec.report);
+            if !std::mem::replace(&mut self.was_read, true) {
+                self.earlier = stored.as_ref().and_then(|report| report.coverage.clone());
+                wanted = self.with_earlier(report, *settled);
+            }
+            if stored.is_some_and(|stored| stored == wanted) {
+                self.stored = Some(wanted);
                 return Ok(());
             }
         }
@@ -163,8 +194,22 @@ impl Writer {
         let params = PatchParams::apply(FIELD_MANAGER).force();
         call(self.api.patch(&self.node, &params, &Patch::Apply(object))).await?;
         self.count.send_modify(|count| *count += 1);
-        self.stored = Some(wanted.clone());
+        self.stored = Some(wanted);
         Ok(())
+    }
+
+    fn is_stored(&self, news: &watch::Receiver<Option<Wanted>>) -> bool {
+        let news = news.borrow();
+        let (Some(Wanted { report, settled }), Some(stored)) = (&*news, &self.stored) else { return false };
+        *stored == self.with_earlier(report, *settled)
+    }
+
+    fn with_earlier(&self, report: &NodeReport, settled: bool) -> NodeReport {
+        let mut wanted = report.clone();
+        if let (false, Some(earlier), Some(now)) = (settled, &self.earlier, &wanted.coverage) {
+            wanted.coverage = Some(coverage::with_earlier(now, earlier));
+        }
+        wanted
     }
 
     fn tell(&mut self, trouble: Option<String>) {

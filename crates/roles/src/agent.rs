@@ -1,6 +1,7 @@
 //! The agent role: on a node, about every volume of every pod there, on every pod.
 
 mod args;
+mod coverage;
 mod driver_eyes;
 mod host_eyes;
 mod journal;
@@ -24,9 +25,9 @@ use jiff::SignedDuration;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::runtime::Builder;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
-use volmedic_health::{Ledger, Policy};
+use volmedic_health::{Ledger, Policy, Vantage};
 use volmedic_host::fs_errors::FsErrors;
 use volmedic_host::helper::{Helpers, Limits};
 use volmedic_host::kernel_log::{KernelLog, Start};
@@ -37,6 +38,7 @@ use volmedic_report::{NodeReporter, NodeReporterOptions, Reporter};
 
 pub use args::Args;
 use args::{Config, NodeReport};
+use coverage::Evidence;
 use host_eyes::Eyes;
 use journal::Journal;
 use memory::{Memory, Shelf};
@@ -160,12 +162,17 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         let deadline = config.look_deadline;
         tasks.spawn(wakes::fs_errors(watched, host.clone(), helpers, deadline, errors, disturbed));
     }
+    let sockets = Sockets::new(config.look_deadline, csi_metrics.clone());
+    let drivers = sockets.watch();
+    let evidence = Arc::new(Evidence::new(coverage::within(config.look_every, config.look_deadline)));
     if config.node_report == NodeReport::Auto {
         let source = node_report::Source {
             board: board.clone(),
             inventory: inventory.clone(),
             host: host.clone(),
             more_checks,
+            evidence: evidence.clone(),
+            registered: config.addresses.is_empty().then(|| drivers.clone()),
         };
         let options = NodeReporterOptions::new(&config.node, &volmedic_lease::namespace(""));
         let reporter = NodeReporter::start(&client, &options);
@@ -180,8 +187,6 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         metrics: relay_metrics,
     };
     let relays = Relays::start(config.relaying.as_ref(), &around);
-    let sockets = Sockets::new(config.look_deadline, csi_metrics.clone());
-    let drivers = sockets.watch();
     if let Some(page) = page {
         let chronicle = Arc::new(Chronicle::new(board.clone(), page.history().clone()));
         journal.show_to(page::teller(&chronicle, &inventory));
@@ -201,7 +206,17 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         tasks.spawn(sockets.given(config.addresses.clone()));
     }
 
-    let eyes = Eyes::new(inventory.clone(), host, config.helpers, usages, report_metrics.probes.clone());
+    let eyes = Eyes {
+        inventory: inventory.clone(),
+        host,
+        places: Semaphore::new(config.helpers),
+        usages,
+        counts: report_metrics.probes.clone(),
+        evidence,
+        board: board.clone(),
+        vantage: Vantage::Host(config.node.as_str().into()),
+        removed: host_eyes::Removed::default(),
+    };
     let common = Common {
         node: config.node.as_str().into(),
         inventory: inventory.clone(),

@@ -18,7 +18,6 @@ use super::volume::{Access, Key, Mode, Phase, Use};
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) key: Key,
-    pub(super) pv: Option<Arc<str>>,
     pub(super) mode: Mode,
     pub(super) staging: Option<PathBuf>,
     pub(super) fs_type: Option<Box<str>>,
@@ -168,7 +167,6 @@ impl<'a> Spot<'a> {
             Source::Inline { .. } => None,
         });
         Ok(Part {
-            pv: (!is_inline).then(|| found.dir.name.clone()),
             mode,
             staging,
             fs_type: inline.cloned().unwrap_or_else(|| facts.and_then(|facts| facts.fs_type.clone())),
@@ -176,6 +174,7 @@ impl<'a> Spot<'a> {
                 pod: record.pod.clone(),
                 volume: first.map(|wanted| wanted.name.clone()),
                 claim,
+                pv: (!is_inline).then(|| found.dir.name.clone()),
                 target,
                 sub_paths,
                 access: self.access(mine, is_inline),

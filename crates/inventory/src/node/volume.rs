@@ -14,7 +14,8 @@ pub struct NodeVolume {
     pub driver: Arc<str>,
     /// The CSI handle, or for a volume that the kubelet mounts by itself the name of its PersistentVolume.
     pub handle: Arc<str>,
-    /// The name of the PersistentVolume. None for inline volumes.
+    /// The name of the PersistentVolume; of several that are the same volume, the first in order. None for inline
+    /// volumes.
     pub pv: Option<Arc<str>>,
     pub mode: Mode,
     /// Where the kubelet has the volume staged. None for volumes that are not staged at all. It is there, but nothing is
@@ -31,6 +32,14 @@ impl NodeVolume {
     /// Whether any pod has it in use, so that it has to be mounted.
     pub fn is_in_use(&self) -> bool {
         self.uses.iter().any(|used| used.phase == Phase::InUse)
+    }
+
+    /// The PersistentVolumes by which pods use it here, each once, in order.
+    pub fn persistent_volumes(&self) -> Vec<&Arc<str>> {
+        let mut names: Vec<&Arc<str>> = self.uses.iter().filter_map(|used| used.pv.as_ref()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// The pods that use it, each once.
@@ -50,6 +59,8 @@ pub struct Use {
     pub volume: Option<Box<str>>,
     /// None for inline volumes, and where it is not known. Its uid is empty while the PersistentVolume was not read.
     pub claim: Option<Arc<ObjectRef>>,
+    /// The PersistentVolume by which this pod uses it. None for inline volumes.
+    pub pv: Option<Arc<str>>,
     /// Where the volume is to be mounted, or the device to be found.
     pub target: PathBuf,
     /// The bind mounts that the kubelet made of parts of the volume (`subPath`) for containers that run now.

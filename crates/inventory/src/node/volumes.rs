@@ -152,8 +152,6 @@ impl State {
                 fs_type: None,
                 uses: Vec::new(),
             });
-            // Two PersistentVolumes may be one volume. Which of them is named must not depend on who came first.
-            header.pv = [header.pv.take(), part.pv].into_iter().flatten().min();
             header.staging = header.staging.take().or(part.staging);
             header.fs_type = header.fs_type.take().or(part.fs_type);
             let known = before.iter().flat_map(|volume| &volume.uses).find(|used| ***used == part.used);
@@ -167,6 +165,8 @@ impl State {
         uses.sort_by(|a, b| (&a.pod, &a.target).cmp(&(&b.pod, &b.target)));
         uses.shrink_to_fit();
         volume.uses = uses;
+        // Two PersistentVolumes may be one volume. Which of them is named must not depend on who came first.
+        volume.pv = volume.persistent_volumes().first().map(|name| Arc::clone(name));
         match before {
             Some(before) if **before == volume => None,
             Some(_) => {

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use volmedic_health::NotProbed;
 use volmedic_host::DeviceNumber;
 use volmedic_host::block::IoCounts;
 use volmedic_host::helper::{Answer, HelperError, Question};
@@ -30,9 +31,9 @@ pub(super) struct Asked {
     /// The places where it was not, although the mount table said so.
     pub(super) suspicions: Vec<Suspicion>,
     /// Why nothing was learnt.
-    pub(super) blind: Option<String>,
+    pub(super) blind: Option<(NotProbed, String)>,
     /// Why it never will be.
-    pub(super) limited: Option<String>,
+    pub(super) limited: Option<(NotProbed, String)>,
     /// The block device that a raw volume is.
     pub(super) device: Option<DeviceNumber>,
 }
@@ -96,8 +97,8 @@ impl Host {
                     let place = place.path.to_string_lossy().into_owned();
                     asked.suspicions.push(Suspicion { place, finding });
                 }
-                Failure::Unknown(why) => asked.blind = Some(why),
-                Failure::Closed(why) => asked.limited = Some(why),
+                Failure::Unknown(kind, why) => asked.blind = Some((kind, why)),
+                Failure::Closed(kind, why) => asked.limited = Some((kind, why)),
             }
             if is_late(&error) {
                 // The next place would most likely hang as well, and hold a helper for as long.

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Instant;
 
-use volmedic_health::{Sight, WhyKind};
+use volmedic_health::{NotProbed, Sight, WhyKind};
 use volmedic_host::DeviceNumber;
 use volmedic_host::block::{Device, IoCounts, Sysfs};
 use volmedic_host::fs_state::BtrfsErrors;
@@ -41,7 +41,8 @@ impl Host {
         let waits = again.is_some();
         let nowhere = mounted.good.is_empty() && mounted.staging.is_none();
         let blind = asked.blind.or_else(|| {
-            (nowhere && told.is_empty()).then(|| "what the mount table says is being confirmed".to_owned())
+            let why = "what the mount table says is being confirmed".to_owned();
+            (nowhere && told.is_empty()).then_some((NotProbed::NotProbedYet, why))
         });
         // Where there is nothing to ask, what the last answer was is overtaken.
         let answers = if nowhere && !waits { Verdict::fine() } else { asked.answers };
@@ -68,15 +69,15 @@ impl Host {
             self.note_witness(expected, &memory.baseline.witness);
         }
 
-        let sight = match blind {
-            Some(why) if told.is_empty() => Sight::not_seen(WhyKind::NoAnswer, &why),
+        let sight = match &blind {
+            Some((_, why)) if told.is_empty() => Sight::not_seen(WhyKind::NoAnswer, why),
             _ => Sight::adverse(conditions(&told)),
         };
         let usage = asked.measured.map(|measured| match measured {
             Measured::FileSystem(usage) => Usage::from(usage),
             Measured::Device(bytes) => Usage::of_device(bytes),
         });
-        Looked { sight, usage, again, limited: asked.limited }
+        Looked { sight, usage, again, unprobed: asked.limited.or(blind) }
     }
 
     /// `None` when no block device is under it, or sysfs does not tell.

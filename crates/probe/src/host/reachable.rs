@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use volmedic_health::WellKnown;
+use volmedic_health::{NotProbed, WellKnown};
 use volmedic_host::helper::HelperError;
 
 use super::findings::Finding;
@@ -44,9 +44,9 @@ pub(super) enum Failure {
     /// It is not there after all. The mount table said it was, so somebody is at work there.
     NotThere(Finding),
     /// Nothing was learnt about it, and why.
-    Unknown(String),
+    Unknown(NotProbed, String),
     /// It can never be asked by us, and why. That is no trouble of its own.
-    Closed(String),
+    Closed(NotProbed, String),
 }
 
 pub(super) fn judge(error: &HelperError, about: Circumstances<'_>) -> Failure {
@@ -54,10 +54,13 @@ pub(super) fn judge(error: &HelperError, about: Circumstances<'_>) -> Failure {
     match error {
         HelperError::Failed { step, errno, .. } => failed(step, *errno, about),
         // The machine was too slow to even start asking.
-        HelperError::Hung { step, after, .. } if step == "starting the helper" => Failure::Unknown(format!(
-            "the helper for {place} did not start within {}; the machine is overloaded",
-            text::seconds(*after)
-        )),
+        HelperError::Hung { step, after, .. } if step == "starting the helper" => Failure::Unknown(
+            NotProbed::NoHelper,
+            format!(
+                "the helper for {place} did not start within {}; the machine is overloaded",
+                text::seconds(*after)
+            ),
+        ),
         HelperError::Hung { step, after, .. } => {
             let message = format!("{step} on {place} did not come back within {}", text::seconds(*after));
             hung(&message, about)
@@ -74,25 +77,28 @@ pub(super) fn judge(error: &HelperError, about: Circumstances<'_>) -> Failure {
             &format!("a look at {place} has not come back for {} and cannot be ended", text::seconds(*since)),
             about,
         ),
-        HelperError::Busy { .. }
-        | HelperError::Full { .. }
-        | HelperError::TooManyStuck { .. }
-        | HelperError::NotStarted { .. }
-        | HelperError::Garbled { .. } => Failure::Unknown(error.to_string()),
+        HelperError::Full { .. } | HelperError::TooManyStuck { .. } | HelperError::NotStarted { .. } => {
+            Failure::Unknown(NotProbed::NoHelper, error.to_string())
+        }
+        HelperError::Busy { .. } | HelperError::Garbled { .. } => {
+            Failure::Unknown(NotProbed::ProbeFailed, error.to_string())
+        }
     }
 }
 
 /// It answers, so it is not hung, however long it takes.
 fn slow(message: &str, about: Circumstances<'_>) -> Failure {
     if about.is_given_time() {
-        return Failure::Unknown(format!("{message}; its device is busy answering others"));
+        let why = format!("{message}; its device is busy answering others");
+        return Failure::Unknown(NotProbed::ProbeFailed, why);
     }
     Failure::Trouble(Finding::degraded(WellKnown::SlowIO, message))
 }
 
 fn hung(message: &str, about: Circumstances<'_>) -> Failure {
     if about.is_given_time() {
-        return Failure::Unknown(format!("{message}, but its device is busy answering others"));
+        let why = format!("{message}, but its device is busy answering others");
+        return Failure::Unknown(NotProbed::ProbeFailed, why);
     }
     let waiting = about.waiting.filter(|waiting| *waiting > 0);
     let waiting =
@@ -104,12 +110,16 @@ fn failed(step: &str, errno: i32, about: Circumstances<'_>) -> Failure {
     let message = format!("{step} on {} failed: {}", about.place, text::errno(errno));
     match errno {
         // Ours or the machine's.
-        libc::EINTR | libc::EAGAIN | libc::ENOMEM | libc::ENFILE | libc::EMFILE => Failure::Unknown(message),
+        libc::EINTR | libc::EAGAIN | libc::ENOMEM | libc::ENFILE | libc::EMFILE => {
+            Failure::Unknown(NotProbed::ProbeFailed, message)
+        }
         // A server that lets no stranger in, root or not, serves its users all the same. Only who was let in before and
         // is not any more has something to tell.
-        libc::EACCES | libc::EPERM if !about.answered => Failure::Closed(format!(
-            "{message}; it never let us in, so only what can be seen from outside is watched"
-        )),
+        libc::EACCES | libc::EPERM if !about.answered => {
+            let is_raw = about.fs_type.is_empty();
+            let why = if is_raw { NotProbed::OnlyDeviceState } else { NotProbed::AccessDenied };
+            Failure::Closed(why, format!("{message}; only what can be seen from outside is checked"))
+        }
         // The place itself is not what it should be, rather than what is mounted there.
         libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::ENOTBLK => {
             Failure::NotThere(Finding::inaccessible(
@@ -171,8 +181,8 @@ mod tests {
         match failure {
             Failure::Trouble(found) => format!("{}/{}", found.status, found.reason),
             Failure::NotThere(found) => format!("not there: {}", found.reason),
-            Failure::Unknown(_) => "unknown".to_owned(),
-            Failure::Closed(_) => "closed".to_owned(),
+            Failure::Unknown(..) => "unknown".to_owned(),
+            Failure::Closed(..) => "closed".to_owned(),
         }
     }
 
@@ -211,7 +221,10 @@ mod tests {
     fn a_server_that_never_let_us_in_is_not_ill() {
         let error = HelperError::Failed { step: "open".into(), path: "/t".into(), errno: libc::EACCES };
         let failure = judge(&error, Circumstances { answered: false, ..about("nfs") });
-        assert!(matches!(&failure, Failure::Closed(why) if why.contains("EACCES")), "{failure:?}");
+        assert!(
+            matches!(&failure, Failure::Closed(NotProbed::AccessDenied, why) if why.contains("EACCES")),
+            "{failure:?}"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use volmedic_api::ObjectRef;
 use volmedic_api::resource::{
-    Agent, Check, ClaimName, Counts, HealthCondition, NodeReport, NodeVantage, NodeVolume, PodName,
+    Agent, Check, ClaimName, Counts, Coverage, HealthCondition, NodeReport, NodeVantage, NodeVolume, PodName,
 };
 use volmedic_health::{Held, Subject, Tally, Vantage, Volume};
 
@@ -40,6 +40,7 @@ pub fn node_report(
     troubles: &[Trouble],
     tally: Tally,
     checks: Vec<Check>,
+    coverage: Coverage,
     whereabouts: impl Fn(&Volume) -> Option<Whereabouts>,
 ) -> NodeReport {
     let volumes = troubles.iter().filter_map(|trouble| entry(trouble, &whereabouts)).collect();
@@ -49,7 +50,7 @@ pub fn node_report(
         volumes,
         omitted: 0,
         checks,
-        coverage: None,
+        coverage: Some(coverage),
     }
 }
 
@@ -150,7 +151,7 @@ mod tests {
             })
         };
         let tally = Tally { healthy: 1, inaccessible: 2, unknown: 1, ..Tally::default() };
-        let report = node_report("1.2.3", &troubles, tally, Vec::new(), whereabouts);
+        let report = node_report("1.2.3", &troubles, tally, Vec::new(), Coverage::default(), whereabouts);
         let reasons = |volume: &NodeVolume| {
             let all: Vec<&str> = volume.health_conditions.iter().map(|one| one.reason.as_str()).collect();
             format!("{:?} {} {}", volume.vantage, volume.volume_handle, all.join(" "))

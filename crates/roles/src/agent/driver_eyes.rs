@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use volmedic_api::resource::NodeVantage;
 use volmedic_csi::dialect::{NodeChoice, NodeProbe};
-use volmedic_health::{Condition, Reason, Sight, Status, WellKnown};
-use volmedic_inventory::node::{KubeletCondition, NodeVolume};
+use volmedic_health::{Condition, NotProbed, Reason, Sight, Status, WellKnown};
+use volmedic_inventory::node::{Key, KubeletCondition, NodeVolume};
 use volmedic_monitor::{Seen, Way};
 use volmedic_panics::blocking;
 use volmedic_probe::node::{Node, Published};
@@ -114,6 +115,18 @@ impl DriverEyes {
         last.insert(handle.clone(), wrong);
     }
 
+    /// Keeps the evidence.
+    fn note(&self, handle: &Arc<str>, answered: bool) {
+        let key = Key { driver: self.driver.clone(), handle: handle.clone() };
+        let evidence = &self.eyes.evidence;
+        if answered {
+            evidence.saw(&key, NodeVantage::Node, Instant::now());
+        } else {
+            let why = NotProbed::DriverNotResponding;
+            evidence.missed(&key, NodeVantage::Node, why, why.meaning());
+        }
+    }
+
     async fn ask(&self, volume: &Arc<NodeVolume>) -> Option<Seen> {
         let eyes = self.eyes.clone();
         let (mine, handle) = (volume.clone(), volume.handle.clone());
@@ -193,6 +206,7 @@ impl volmedic_monitor::Probe for DriverEyes {
                 return Seen::Nothing;
             }
             if let Some(said) = self.kubelet_agrees(&volume) {
+                self.note(&volume.handle, true);
                 return Seen::Volume(said);
             }
         }
@@ -210,7 +224,10 @@ impl volmedic_monitor::Probe for DriverEyes {
         match seen {
             // It was asked for its figures only.
             Seen::Volume(_) if choice.volume == NodeProbe::None => Seen::Nothing,
-            seen => seen,
+            seen => {
+                self.note(&volume.handle, seen.is_answer());
+                seen
+            }
         }
     }
 
@@ -236,6 +253,7 @@ mod tests {
             pod: Arc::new(ObjectRef::new(Kind::Pod, "shop", pod, pod)),
             volume: Some("data".into()),
             claim: None,
+            pv: Some("pv".into()),
             target: format!("/k/{pod}").into(),
             sub_paths: Box::default(),
             access: Access::ReadWrite,

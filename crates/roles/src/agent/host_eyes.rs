@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
-use volmedic_health::Sight;
-use volmedic_inventory::node::{Inventory, Mode, NodeVolume};
-use volmedic_monitor::{Seen, Way};
+use volmedic_api::resource::NodeVantage;
+use volmedic_health::{Sight, Subject, Vantage};
+use volmedic_inventory::node::{Inventory, Key, Mode, NodeVolume};
+use volmedic_monitor::{Board, Seen, Way};
 use volmedic_panics::blocking;
 use volmedic_probe::host::{Expected, Host, Looked};
 use volmedic_report::{ProbeResult, Probes};
 
+use super::coverage::Evidence;
 use super::ports::expected;
 use super::usage::Usages;
 
@@ -34,19 +36,21 @@ pub(super) struct Eyes {
     pub(super) places: Semaphore,
     pub(super) usages: Arc<Usages>,
     pub(super) counts: Probes,
-    /// Targets whose directory is gone, and since when.
-    removed: Mutex<HashMap<PathBuf, Instant>>,
+    pub(super) evidence: Arc<Evidence>,
+    pub(super) board: Board,
+    /// Where the host checks see from.
+    pub(super) vantage: Vantage,
+    pub(super) removed: Removed,
 }
 
+/// Targets whose directory is gone, and since when.
+#[derive(Debug, Default)]
+pub(super) struct Removed(Mutex<HashMap<PathBuf, Instant>>);
+
 impl Eyes {
-    pub(super) fn new(
-        inventory: Arc<Inventory>,
-        host: Arc<Host>,
-        places: usize,
-        usages: Arc<Usages>,
-        counts: Probes,
-    ) -> Self {
-        Self { inventory, host, places: Semaphore::new(places), usages, counts, removed: Mutex::default() }
+    fn is_adverse(&self, key: &Key) -> bool {
+        let subject = Subject::volume(key.driver.clone(), key.handle.clone());
+        self.board.lock_ledger().is_adverse(&subject, &self.vantage)
     }
 
     /// Leaves out the places that the kubelet seems to have taken away on purpose.
@@ -56,7 +60,7 @@ impl Eyes {
         }
         let stale = self.inventory.staleness().is_some();
         let now = Instant::now();
-        let mut removed = self.removed.lock();
+        let mut removed = self.removed.0.lock();
         expected.targets.retain(|target| {
             // The directory around the mount point is the kubelet's own, on the host's disk.
             let there = target.path.parent().is_none_or(|around| {
@@ -82,8 +86,9 @@ impl Eyes {
     /// Forgets what is not on this node any more.
     pub(super) fn keep(&self, volumes: &[Arc<NodeVolume>]) {
         self.usages.keep(volumes);
+        self.evidence.keep(volumes);
         let used = |path: &PathBuf| volumes.iter().any(|v| v.uses.iter().any(|used| used.target == *path));
-        self.removed.lock().retain(|path, _| used(path));
+        self.removed.0.lock().retain(|path, _| used(path));
     }
 }
 
@@ -104,6 +109,30 @@ impl HostEyes {
             (!expected.targets.is_empty()).then(|| eyes.host.look(&expected))
         })
         .await
+    }
+}
+
+impl HostEyes {
+    /// What the monitor gets to know, and the evidence that stays.
+    fn note(&self, handle: &str, looked: Looked) -> Seen {
+        let key = Key { driver: self.driver.clone(), handle: handle.into() };
+        let evidence = &self.eyes.evidence;
+        match (looked.sight, looked.unprobed) {
+            (sight @ Sight::Adverse(_), _) | (sight, None) => {
+                evidence.saw(&key, NodeVantage::Host, Instant::now());
+                Seen::Volume(sight)
+            }
+            (sight, Some((why, detail))) => {
+                tracing::debug!(driver = &*self.driver, handle, "not probed: {detail}");
+                evidence.missed(&key, NodeVantage::Host, why, why.meaning());
+                match sight {
+                    // Its surroundings are as they should be. That ends what was found wrong there before, but it is not
+                    // health.
+                    Sight::Healthy if !self.eyes.is_adverse(&key) => Seen::Nothing,
+                    sight => Seen::Volume(sight),
+                }
+            }
+        }
     }
 }
 
@@ -135,10 +164,7 @@ impl volmedic_monitor::Probe for HostEyes {
             if let Some(usage) = looked.usage {
                 self.eyes.usages.put(&self.driver, handle, usage);
             }
-            if let Some(why) = looked.limited {
-                tracing::debug!(driver = &*self.driver, handle, "{why}");
-            }
-            return Seen::Volume(looked.sight);
+            return self.note(handle, looked);
         }
         Seen::Nothing
     }

@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use volmedic_api::resource::{Check, NodeReport};
+use volmedic_api::resource::{Check, Coverage, NodeReport};
 use volmedic_health::{Held, Memo, Subject, Tally, Vantage, Volume};
 use volmedic_inventory::node::Inventory;
 use volmedic_monitor::Board;
 use volmedic_probe::host::{Host, Key};
 use volmedic_report::{NodeReporter, Trouble, Whereabouts};
 
+use super::coverage::Evidence;
 use super::journal::Journal;
 use super::ports::{in_use, users};
+use super::sockets::Drivers;
 use super::view::tally_of;
 
 /// What happens within this time is one report.
@@ -29,6 +32,9 @@ pub(super) struct Source {
     pub(super) host: Arc<Host>,
     /// Ways of being told by the kernel, beside the checks.
     pub(super) more_checks: Vec<Check>,
+    pub(super) evidence: Arc<Evidence>,
+    /// The drivers that are registered with the kubelet; `None` if they were given on the command line.
+    pub(super) registered: Option<watch::Receiver<Drivers>>,
 }
 
 /// Hands over what changed. Runs until dropped. The first report waits for all volumes to be looked at, but not longer
@@ -42,8 +48,14 @@ pub(super) async fn keep(source: Source, reporter: NodeReporter, journal: Journa
             () = sleep(if opening.is_over { ROUND } else { GATHER }) => false,
         };
         let report = source.report(&mut unsteady);
-        if opening.is_over_at(Instant::now(), woken, report.counts.unknown) {
-            reporter.set(report);
+        let now = Instant::now();
+        if opening.is_over_at(now, woken, report.counts.unknown) {
+            // By then the drivers were found too, and each of their volumes was probed once.
+            if now >= opening.latest {
+                reporter.set(report);
+            } else {
+                reporter.set_unsettled(report);
+            }
             sleep(GATHER).await;
         }
     }
@@ -80,7 +92,23 @@ impl Source {
         let checks = self.host.checks().into_iter().map(|check| state(check.name, check.off));
         let checks = checks.chain(self.more_checks.iter().cloned()).collect();
         let whereabouts = |volume: &Volume| self.whereabouts(volume);
-        volmedic_report::node_report(env!("CARGO_PKG_VERSION"), &troubles, tally, checks, whereabouts)
+        let coverage = self.coverage();
+        volmedic_report::node_report(
+            env!("CARGO_PKG_VERSION"),
+            &troubles,
+            tally,
+            checks,
+            coverage,
+            whereabouts,
+        )
+    }
+
+    fn coverage(&self) -> Coverage {
+        let drivers = self.registered.as_ref().map(|drivers| drivers.borrow().clone());
+        let registered = |driver: &str| drivers.as_ref().is_none_or(|drivers| drivers.contains_key(driver));
+        let all = self.inventory.volumes().all();
+        let probing = self.evidence.probing(&all, registered, std::time::Instant::now());
+        volmedic_report::coverage(self.evidence.within(), probing)
     }
 
     /// What our own checks saw; what a driver says has nothing beside it.

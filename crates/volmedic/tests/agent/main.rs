@@ -7,6 +7,7 @@
 #[allow(dead_code, reason = "shared with the tests of the driver, which use all of it")]
 #[path = "../driver/calls.rs"]
 mod calls;
+mod coverage;
 mod detect;
 mod drivers;
 #[allow(dead_code, reason = "shared with the tests of the driver, which use all of it")]

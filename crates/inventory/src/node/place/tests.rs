@@ -75,7 +75,7 @@ fn check(
     let show = |part: &Part| {
         let claim = part.used.claim.as_ref();
         let claim = claim.map_or("-".to_owned(), |claim| format!("{}/{}", claim.name, claim.uid));
-        let pv = part.pv.as_deref().unwrap_or("-");
+        let pv = part.used.pv.as_deref().unwrap_or("-");
         let volume = part.used.volume.as_deref().unwrap_or("-");
         let Key { driver, handle } = &part.key;
         format!("{driver} {handle} {pv} {volume} {claim} {:?}", part.used.access)

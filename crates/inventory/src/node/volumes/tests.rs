@@ -6,7 +6,6 @@ use crate::node::volume::{Access, Mode, Phase};
 fn part(pod: &str, driver: &str, handle: &str, pv: Option<&str>) -> Part {
     Part {
         key: Key { driver: driver.into(), handle: handle.into() },
-        pv: pv.map(Into::into),
         mode: Mode::Filesystem,
         staging: Some("/staging".into()),
         fs_type: None,
@@ -14,6 +13,7 @@ fn part(pod: &str, driver: &str, handle: &str, pv: Option<&str>) -> Part {
             pod: Arc::new(ObjectRef::new(Kind::Pod, "ns", pod, pod)),
             volume: Some("data".into()),
             claim: None,
+            pv: pv.map(Into::into),
             target: format!("/pods/{pod}/{handle}").into(),
             sub_paths: Box::default(),
             access: Access::ReadWrite,
