@@ -5,11 +5,12 @@ use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
-use volmedic_conformance::{Harm, Options, Verdict};
+use volmedic_conformance::{Baseline, Harm, Options, Report, Verdict};
 use volmedic_driver::StateDir;
 use volmedic_driver::fault::{Fault, Faults};
 
@@ -21,10 +22,12 @@ Examples:
   volmedic conformance --csi-address unix:///run/csi.sock
   volmedic conformance --csi-address unix:///run/csi.sock --parameters type=fast --secrets-file ./secrets
   volmedic conformance --csi-address unix:///run/csi.sock --only published-node-ids -o json
+  volmedic conformance --csi-address unix:///run/csi.sock -o junit --baseline last.json > report.xml
 
 The volumes that it creates are removed again. docs/conformance.md has all rules.
 
-Exit codes: 0 when no rule is broken, 1 when one is or the driver cannot be checked, 2 when the command line is wrong.")]
+Exit codes: 0 when no rule is broken, 1 when one is, 2 when the command line is wrong, 3 when the driver could not be checked
+or the run was stopped. With --baseline only a rule that was not broken before makes it 1.")]
 pub struct Args {
     /// Socket of the driver.
     #[arg(long, env = "CSI_ADDRESS", value_parser = socket, value_name = "unix:///PATH")]
@@ -59,6 +62,9 @@ pub struct Args {
     /// State directory of a reference driver, to inject faults into its volumes and check that it reports them.
     #[arg(long, value_name = "PATH")]
     fault_state_dir: Option<PathBuf>,
+    /// Report of an earlier run, as -o json wrote it, to compare with.
+    #[arg(long, value_name = "PATH")]
+    baseline: Option<PathBuf>,
     /// Output format.
     #[arg(long, short, value_enum, default_value_t = Output::Table, value_name = "FORMAT")]
     output: Output,
@@ -68,6 +74,8 @@ pub struct Args {
 enum Output {
     Table,
     Json,
+    /// JUnit XML, with one test case for each rule.
+    Junit,
 }
 
 fn socket(text: &str) -> Result<PathBuf, String> {
@@ -149,8 +157,23 @@ fn secrets(file: &Path) -> Result<HashMap<String, String>, String> {
     Ok(secrets)
 }
 
-pub fn run(args: Args) -> Result<(), Box<dyn Error>> {
+/// The driver could not be checked, or not by every rule.
+const NOT_CHECKED: u8 = 3;
+
+pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
+    match check(args) {
+        Ok(code) => Ok(code),
+        Err(error) => {
+            // If this fails too, there is nowhere left to report it.
+            let _ = writeln!(io::stderr(), "volmedic: {error}");
+            Ok(ExitCode::from(NOT_CHECKED))
+        }
+    }
+}
+
+fn check(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let temporary = std::env::temp_dir();
+    let baseline = args.baseline.as_deref().map(earlier).transpose()?;
     let options = Options {
         socket: args.csi_address,
         node_socket: args.node_address,
@@ -184,15 +207,38 @@ pub fn run(args: Args) -> Result<(), Box<dyn Error>> {
     say(&match args.output {
         Output::Table => report.table(),
         Output::Json => report.json()?,
+        Output::Junit => report.junit(),
     })?;
     if report.stopped {
         return Err("the run was stopped, so not every rule was checked".into());
     }
-    match report.count(Verdict::Fail) {
-        0 => Ok(()),
-        1 => Err("a rule is broken; the table says which".into()),
-        broken => Err(format!("{broken} rules are broken; the table says which").into()),
-    }
+    judged(&report, baseline.as_ref())
+}
+
+/// The exit code, and on standard error why it is not 0.
+fn judged(report: &Report, baseline: Option<&Baseline>) -> Result<ExitCode, Box<dyn Error>> {
+    let (broken, kind) = match baseline {
+        None => (report.count(Verdict::Fail), "broken"),
+        Some(baseline) => {
+            // Not on standard output, which may be read by a program.
+            write!(io::stderr(), "{}", report.comparison(baseline))?;
+            (report.since(baseline).iter().filter(|change| change.is_regression()).count(), "newly broken")
+        }
+    };
+    let sentence = match broken {
+        0 => return Ok(ExitCode::SUCCESS),
+        1 => format!("a rule is {kind}"),
+        broken => format!("{broken} rules are {kind}"),
+    };
+    writeln!(io::stderr(), "volmedic: {sentence}; the report says which")?;
+    Ok(ExitCode::FAILURE)
+}
+
+fn earlier(file: &Path) -> Result<Baseline, String> {
+    let cannot =
+        |why: String| format!("cannot read the baseline {}: {why}; give a file of -o json", file.display());
+    let text = fs::read_to_string(file).map_err(|error| cannot(error.to_string()))?;
+    Baseline::parse(&text).map_err(cannot)
 }
 
 /// A reader that closes the pipe has read enough.

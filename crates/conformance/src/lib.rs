@@ -8,6 +8,7 @@
 //! - whatever is made is written down before it is asked for, and taken away at the end, also of a run that was stopped;
 //! - nothing the driver says is believed or printed as it came: it is cut to one line.
 
+mod baseline;
 mod bench;
 mod call;
 mod clean;
@@ -25,6 +26,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use baseline::{Baseline, Change};
 pub use report::{Outcome, Report, Verdict};
 pub use rules::names as rules;
 pub use run::{Error, run};

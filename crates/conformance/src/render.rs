@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use crate::report::{Report, Verdict};
 
+mod junit;
+
 impl Report {
     /// A table of all rules and a summary.
     pub fn table(&self) -> String {

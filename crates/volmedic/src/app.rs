@@ -85,7 +85,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
     let outcome = match cli.role {
         Role::Agent(args) => agent::run(*args),
         Role::Completions(args) => manual::completions::run(&args, Cli::command()),
-        Role::Conformance(args) => conformance::run(args),
+        Role::Conformance(args) => return ended(conformance::run(args)),
         Role::Controller(args) => controller::run(*args),
         Role::Demo(args) => volmedic_demo::run(args),
         Role::Doctor(args) => return ended(doctor::run(&args)),

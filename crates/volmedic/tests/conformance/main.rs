@@ -116,12 +116,61 @@ fn a_broken_rule_is_one_and_bad_usage_is_two() {
     ground.assert_clean();
 }
 
+/// A rule that was broken before is no reason for CI to fail; one that was not is.
+#[test]
+fn a_run_is_compared_with_an_earlier_one_and_written_for_ci() {
+    let mut ground = Ground::new();
+    ground.start(&[]);
+    let outside = ground.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    let only = ["--only", "volumes-are-published", "--only", "plugin-name"];
+    let file = |name: &str, output: &Output| {
+        let path = ground.path().join(name);
+        fs::write(&path, &output.stdout).unwrap();
+        path.display().to_string()
+    };
+    let run = |directory: &str, more: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.arg("conformance").arg(format!("--csi-address=unix://{}", ground.socket().display()));
+        command.args(["--staging-dir", directory, "--target-dir", directory]).args(only).args(more);
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    let (good, bad) = (ground.kubelet(""), outside.display().to_string());
+    let whole = run(&good, &["-o", "json"]);
+    assert_eq!(whole.status.code(), Some(0), "{}", text(&whole));
+    let broken = run(&bad, &["-o", "json"]);
+    assert_eq!(broken.status.code(), Some(1), "{}", text(&broken));
+    let (whole, broken) = (file("whole.json", &whole), file("broken.json", &broken));
+
+    let worse = run(&bad, &["-o", "junit", "--baseline", &whole]);
+    assert_eq!(worse.status.code(), Some(1), "{}", text(&worse));
+    let xml = String::from_utf8(worse.stdout.clone()).unwrap();
+    assert!(xml.starts_with("<?xml ") && xml.contains("tests=\"2\" failures=\"1\""), "{xml}");
+    let said = String::from_utf8_lossy(&worse.stderr).into_owned();
+    assert!(said.contains("newly broken: volumes-are-published, pass before, fail now"), "{said}");
+
+    let same = run(&bad, &["--baseline", &broken]);
+    assert_eq!(same.status.code(), Some(0), "{}", text(&same));
+    let better = run(&good, &["--baseline", &broken]);
+    assert_eq!(better.status.code(), Some(0), "{}", text(&better));
+    assert!(
+        text(&better).contains("changed: volumes-are-published, fail before, pass now"),
+        "{}",
+        text(&better)
+    );
+
+    let none = run(&good, &["--baseline", &bad]);
+    assert_eq!(none.status.code(), Some(3), "{}", text(&none));
+    assert!(text(&none).contains("cannot read the baseline"), "{}", text(&none));
+    ground.assert_clean();
+}
+
 #[test]
 fn a_driver_that_is_not_there_is_said_to_be_so() {
     let ground = Ground::new();
     let check = || {
         let output = conformance(&ground, &[]).output().unwrap();
-        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(3));
         let told = text(&output);
         assert!(told.contains("cannot be reached") && told.contains("csi.sock"), "{told}");
         assert!(told.contains("check the address, and that the driver runs"), "{told}");
@@ -156,7 +205,7 @@ fn an_interrupted_run_leaves_nothing() {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     kill_process(driver, Signal::CONT).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
     assert!(text(&output).contains("was stopped"), "{}", text(&output));
     assert_eq!(fs::read_dir(ground.kubelet("")).unwrap().count(), 0, "{}", text(&output));
     ground.assert_clean();
