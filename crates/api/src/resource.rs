@@ -63,3 +63,6 @@ pub fn time(at: jiff::Timestamp) -> Time {
 pub fn definitions() -> [(&'static str, CustomResourceDefinition); 2] {
     [("nodevolumehealths.yaml", NodeVolumeHealth::crd()), ("volumehealths.yaml", VolumeHealth::crd())]
 }
+
+#[cfg(test)]
+mod tests;

@@ -207,6 +207,25 @@ mod tests {
         }
     }
 
+    /// As version 0.1 wrote it on an event. A controller of this version that starts finds there what was reported, and
+    /// by the event's name that it is the same event.
+    #[test]
+    fn an_event_of_an_earlier_version_is_read() {
+        let annotation = r#"{"driver":"disk.example.net","handle":"vol-1","vantage":"controller","about":"condition","status":"Inaccessible","reason":"VolumeNotFound","kind":"Appeared","message":"the driver does not know the volume","since":"2026-10-30T08:00:00Z","at":"2026-10-30T08:00:05.5Z","state":"open","replaces":{"Degraded":"2026-10-30T07:59:00Z"}}"#;
+        let story = Story::read(annotation).expect("it is read");
+        assert_eq!(story.write().as_deref(), Some(annotation), "and nothing of it is lost");
+        assert_eq!(story.thread.subject(), Subject::volume("disk.example.net", "vol-1"));
+        assert_eq!(story.thread.vantage.parse(), Ok(Vantage::Controller));
+        let held = story.held().expect("it tells of a condition");
+        assert_eq!(
+            (held.condition.status, held.condition.reason.as_str()),
+            (Status::Inaccessible, "VolumeNotFound")
+        );
+        assert_eq!((story.state, story.thread.about), (Open::Open, About::Condition));
+        assert_eq!(story.thread.fingerprint("b1ff", false), 0x796e_bb09_922e_dab9);
+        assert_eq!(story.thread.fingerprint("b1ff", true), 0xfefc_e86c_90aa_2433);
+    }
+
     #[test]
     fn every_kind_of_news_survives_the_annotation() {
         let since = "2026-08-21T10:02:00Z".parse().unwrap();

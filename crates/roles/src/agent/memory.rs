@@ -252,6 +252,25 @@ mod tests {
         assert_eq!((unsent, baselines), (memory.unsent, memory.baselines));
     }
 
+    /// As version 0.1 wrote it, with one of everything that it could write.
+    #[test]
+    fn a_file_of_an_earlier_version_is_read_without_a_loss() {
+        let text = include_str!("../../fixtures/agent-v0.1.json");
+        let dir = tempfile::tempdir().unwrap();
+        let shelf = Shelf::open(dir.path(), "worker-7").unwrap();
+        fs::write(shelf.place(), text).unwrap();
+        let (memory, trouble) = shelf.load();
+        assert_eq!(trouble, None);
+        let Memory { memos, audiences, unsent, baselines } = &memory;
+        assert_eq!((memos.len(), audiences.len(), unsent.len(), baselines.len()), (3, 1, 2, 1));
+        // Written again, it has what that version wrote, and what was added since at its default.
+        let mut written: serde_json::Value = serde_json::from_slice(&shelf.page(&memory).unwrap()).unwrap();
+        let device = written["baselines"][0]["baseline"]["device"].as_object_mut().unwrap();
+        assert_eq!(device.remove("file"), Some(serde_json::Value::Null));
+        assert_eq!(device.remove("detached"), Some(false.into()));
+        assert_eq!(written, serde_json::from_str::<serde_json::Value>(text).unwrap());
+    }
+
     #[test]
     fn what_cannot_be_used_is_put_aside_with_a_sentence() {
         let check = |content: &str, expected: &str| {
