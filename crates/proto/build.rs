@@ -9,7 +9,7 @@ use std::{env, fs};
 use protox::Compiler;
 use protox::prost_reflect::{DescriptorPool, FieldDescriptor, MessageDescriptor, Value};
 
-const FILES: [&str; 4] = ["csi.proto", "identity.proto", "healer.proto", "relay.proto"];
+const FILES: [&str; 5] = ["csi.proto", "identity.proto", "healer.proto", "registration.proto", "relay.proto"];
 const SECRET: &str = "csi.v1.csi_secret";
 
 fn main() -> Result<(), Box<dyn Error>> {

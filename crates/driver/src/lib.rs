@@ -26,6 +26,7 @@ mod node;
 mod paths;
 pub mod record;
 mod recover;
+mod register;
 mod request;
 mod serve;
 mod service;
@@ -37,7 +38,8 @@ mod work;
 pub use config::{Addons, Config, Dialect, Services};
 pub use error::{Error, Result};
 pub use loops::{LoopDevice, attached_below};
-pub use serve::serve;
+pub use register::Registrar;
+pub use serve::{serve, serve_registered};
 pub use state_dir::{StateDir, VolumeDir};
 
 /// How many blocking threads the driver can use; one more than the operations it takes on, for everything else.

@@ -25,6 +25,7 @@ use volmedic_proto::identity::identity_server::IdentityServer as AddonsIdentityS
 use crate::config::{Config, Services};
 use crate::error::{Error, Result};
 use crate::fault::hook::Misbehave;
+use crate::register::{self, Registrar};
 use crate::service::{AddonsService, Driver};
 
 /// How long calls may go on after the process was told to end.
@@ -39,6 +40,11 @@ const LARGEST_REQUEST: usize = 1 << 20;
 
 /// Serves until SIGTERM or SIGINT. Mounts, loop devices and mounters stay: they belong to whoever asked for them.
 pub async fn serve(config: Config) -> Result<()> {
+    serve_registered(config, None).await
+}
+
+/// As [`serve`], and registers the driver with the kubelet.
+pub async fn serve_registered(config: Config, registrar: Option<Registrar>) -> Result<()> {
     let socket = socket_path("endpoint", &config.endpoint)?;
     let addons = config.addons.clone().map(Arc::new);
     let addons_socket =
@@ -46,10 +52,18 @@ pub async fn serve(config: Config) -> Result<()> {
     if addons_socket.as_ref() == Some(&socket) {
         return Err(Error::invalid("addons-endpoint", "it is the CSI endpoint too; choose another path"));
     }
+    let registry =
+        registrar.as_ref().map(|one| socket_path("registration-socket", &one.socket)).transpose()?;
+    if registry.as_ref().is_some_and(|at| *at == socket || Some(at) == addons_socket.as_ref()) {
+        return Err(Error::invalid("registration-socket", "it is another endpoint too; choose another path"));
+    }
     // Before anything is created for a driver that could not be reached.
     check("endpoint", &socket)?;
     if let Some(socket) = &addons_socket {
         check("addons-endpoint", socket)?;
+    }
+    if let Some(socket) = &registry {
+        check("registration-socket", socket)?;
     }
     let driver = Arc::new(Driver::open(config)?);
     let config = &driver.config;
@@ -64,11 +78,18 @@ pub async fn serve(config: Config) -> Result<()> {
         let service = AddonsService { driver: Arc::clone(&driver), addons };
         healer(service, listener, end(ended.clone())).await
     };
+    // Last, because the kubelet calls the driver as soon as it finds this.
+    let registration = registry.as_ref().map(|at| listen("registration-socket", at, config.socket_mode));
+    let registration = registration.transpose()?;
+    let registering = async {
+        let Some((registrar, listener)) = registrar.as_ref().zip(registration) else { return Ok(()) };
+        register::serve(config.name.clone(), registrar, listener, end(ended.clone())).await
+    };
     let outcome = tokio::select! {
-        outcome = async { tokio::try_join!(csi, healer) } => outcome.map(drop),
+        outcome = async { tokio::try_join!(csi, healer, registering) } => outcome.map(drop),
         () = farewell(&driver, ended.clone()) => Ok(()),
     };
-    for socket in addons_socket.iter().chain([&socket]) {
+    for socket in registry.iter().chain(&addons_socket).chain([&socket]) {
         if let Err(error) = fs::remove_file(socket) {
             tracing::debug!(%error, "a socket stays behind");
         }

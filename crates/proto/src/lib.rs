@@ -1,5 +1,5 @@
-//! The wire: `csi.v1` in both health dialects, the csi-addons identity service, the healer service, and
-//! our own relay service.
+//! The wire: `csi.v1` in both health dialects, the csi-addons identity service, the healer service, the kubelet's plugin
+//! registration, and our own relay service.
 //!
 //! Everything here is generated from the files in `proto/` at build time. Two things are added: the descriptor set,
 //! and a `Debug` that hides every field marked as secret, derived from that mark.
@@ -7,6 +7,7 @@
 use std::fmt;
 
 pub use generated::csi::v1 as csi;
+pub use generated::pluginregistration as registration;
 pub use generated::volmedic::relay::v1 as relay;
 pub use generated::{healer, identity};
 
@@ -37,6 +38,9 @@ mod generated {
     }
     pub mod identity {
         tonic::include_proto!("identity");
+    }
+    pub mod pluginregistration {
+        tonic::include_proto!("pluginregistration");
     }
     pub mod volmedic {
         pub mod relay {

@@ -8,7 +8,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{CapabilitySet, capabilities};
 use tokio::runtime::Builder;
 use volmedic_driver::health::{Settings, Thresholds, fsck::Schedule};
-use volmedic_driver::{Addons, Config, Dialect, Services, serve};
+use volmedic_driver::{Addons, Config, Dialect, Registrar, Services, serve_registered};
 
 use volmedic_runtime::{process, size};
 
@@ -42,6 +42,13 @@ struct ServiceArgs {
     /// Mode of the socket, in octal.
     #[arg(long, default_value = "0600", value_parser = mode, value_name = "MODE")]
     socket_mode: u32,
+    /// Unix socket on which the kubelet finds the driver, in its plugins_registry directory. Without it, another program
+    /// has to register the driver.
+    #[arg(long, value_name = "unix:///PATH")]
+    registration_socket: Option<String>,
+    /// Path of the driver's own socket as the kubelet sees it [default: that of --endpoint].
+    #[arg(long, value_name = "PATH", requires = "registration_socket")]
+    kubelet_registration_path: Option<PathBuf>,
     /// Name of the driver.
     #[arg(long, default_value = "driver.volmedic.dev")]
     name: String,
@@ -186,6 +193,14 @@ pub fn run(args: Args) -> Result<(), Box<dyn Error>> {
                     --services controller"
             .into());
     }
+    let own = service.endpoint.strip_prefix("unix://").unwrap_or(&service.endpoint);
+    let seen_by_kubelet = service.kubelet_registration_path.unwrap_or_else(|| own.into());
+    let registrar = service.registration_socket.map(|socket| Registrar { socket, endpoint: seen_by_kubelet });
+    if registrar.is_some() && !service.services.node {
+        return Err("the kubelet calls the node service, which this process does not serve; leave out \
+                    --registration-socket, or add node to --services"
+            .into());
+    }
     let config = Config {
         endpoint: service.endpoint,
         socket_mode: service.socket_mode,
@@ -204,6 +219,6 @@ pub fn run(args: Args) -> Result<(), Box<dyn Error>> {
         addons: heal.addons(),
     };
     let mut builder = Builder::new_current_thread();
-    let serving = async { Ok::<_, Box<dyn Error>>(serve(config).await?) };
+    let serving = async { Ok::<_, Box<dyn Error>>(serve_registered(config, registrar).await?) };
     process::run_on(builder.max_blocking_threads(volmedic_driver::THREADS), serving)
 }

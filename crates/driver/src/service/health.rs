@@ -1,9 +1,10 @@
 //! The health that goes into answers, in the dialects that are spoken.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::statvfs;
+use volmedic_health::{Condition, Status as VolumeStatus, WellKnown};
 use volmedic_host::usage::Space;
 use volmedic_proto::csi as wire;
 use volmedic_proto::csi::node_get_storage_health_response::StorageBackendHealth;
@@ -77,9 +78,15 @@ impl Driver {
         let here = || Error::NotAtPath { volume: record.id.clone(), path: request.volume_path.clone() };
         // A path we would not accept is one where no volume of ours is.
         let (node, path) = (Arc::clone(&self.node), request.volume_path.clone());
-        let place =
-            self.workers.run("finding the path", move || node.roots.place("volume_path", &path)).await;
-        let place =
+        let expected = request.staging_target_path.clone();
+        let find = move || {
+            let place = node.roots.place("volume_path", &path)?;
+            // Written as the record has it, so that the two can be compared. Elsewhere, no volume of ours is staged.
+            let full = node.roots.place("staging_target_path", &expected).ok();
+            Ok((place, full.map_or_else(|| PathBuf::from(expected), |full| full.path().to_owned())))
+        };
+        let place = self.workers.run("finding the path", find).await;
+        let (place, expected) =
             place.map_err(|error| if matches!(error, Error::Invalid { .. }) { here() } else { error })?;
         let node_record = self.store.nodes.get(&record.id)?;
         if !node_record.is_at(place.path()) {
@@ -105,7 +112,8 @@ impl Driver {
         };
         let staging = node_record.staged.as_ref().map(|staged| staged.path.as_path());
         let places: Vec<&Path> = [Some(place.path()), staging].into_iter().flatten().collect();
-        let conditions = report.conditions_at(&places);
+        let mut conditions = report.conditions_at(&places);
+        conditions.extend(not_staged_at(&expected, staging));
         let volume_condition = self.config.dialect.legacy().then(|| to_volume_condition(&conditions));
         if usage.is_empty() && volume_condition.is_none() {
             let why: Vec<String> =
@@ -138,11 +146,44 @@ impl Driver {
     }
 }
 
+/// What is wrong if a caller expects the volume to be staged elsewhere: it would look for it there in vain. A caller need
+/// not say.
+fn not_staged_at(expected: &Path, staging: Option<&Path>) -> Option<Condition> {
+    if expected.as_os_str().is_empty() || staging == Some(expected) {
+        return None;
+    }
+    let expected = expected.display();
+    let is = staging.map_or_else(|| "nowhere".to_owned(), |staging| format!("at {}", staging.display()));
+    let message = format!("the volume is not staged at {expected}; it is staged {is}");
+    Some(Condition::new(VolumeStatus::Inaccessible, WellKnown::VolumeUnmounted.into(), &message))
+}
+
 fn space(space: Space, unit: Unit) -> wire::VolumeUsage {
     wire::VolumeUsage {
         available: signed(space.available),
         total: signed(space.total),
         used: signed(space.used),
         unit: unit.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_staging_path_is_optional_and_a_wrong_one_is_abnormal() {
+        let check = |expected: &str, staging: Option<&str>| {
+            not_staged_at(Path::new(expected), staging.map(Path::new)).map(|found| found.message.to_string())
+        };
+        assert_eq!(check("", Some("/s")), None);
+        assert_eq!(check("", None), None);
+        assert_eq!(check("/s", Some("/s")), None);
+        assert_eq!(check("/s/", Some("/s")), None);
+        assert_eq!(
+            check("/other", Some("/s")).unwrap(),
+            "the volume is not staged at /other; it is staged at /s"
+        );
+        assert_eq!(check("/s", None).unwrap(), "the volume is not staged at /s; it is staged nowhere");
     }
 }

@@ -111,8 +111,11 @@ impl Stage {
         controller.args(more_for_the_controller);
         stage.run("controller", controller);
 
+        // Without its workload: here the driver runs beside the cluster.
         let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/driver");
-        stage.kubectl(&["apply", "-f", manifests.to_str().unwrap()]);
+        for file in ["csidriver.yaml", "storageclasses.yaml"] {
+            stage.kubectl(&["apply", "-f", manifests.join(file).to_str().unwrap()]);
+        }
         stage.wait("the kubelet knows the driver", || {
             let known = stage.kubectl(&["get", "csinode", NODE, "-o", "jsonpath={.spec.drivers[*].name}"]);
             if known == DRIVER { Ok(()) } else { Err(format!("CSINode has {known:?}")) }

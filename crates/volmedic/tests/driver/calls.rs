@@ -124,10 +124,20 @@ impl Calls {
     }
 
     pub(crate) async fn stats(&mut self, id: &str, path: &str) -> Outcome<wire::NodeGetVolumeStatsResponse> {
+        self.stats_staged(id, path, "").await
+    }
+
+    /// By a caller that says where it had the volume staged.
+    pub(crate) async fn stats_staged(
+        &mut self,
+        id: &str,
+        path: &str,
+        staging: &str,
+    ) -> Outcome<wire::NodeGetVolumeStatsResponse> {
         let request = wire::NodeGetVolumeStatsRequest {
             volume_id: id.to_owned(),
             volume_path: path.to_owned(),
-            ..Default::default()
+            staging_target_path: staging.to_owned(),
         };
         Ok(self.node.node_get_volume_stats(request).await?.into_inner())
     }

@@ -53,6 +53,11 @@ async fn live(parameters: &[(&str, &str)], fs_type: &str) {
         wait_for_larger(&mut csi, &id, &one, &before).await;
     }
     assert!(!csi.stats(&id, &one).await.unwrap().volume_condition.unwrap().abnormal);
+    assert!(!csi.stats_staged(&id, &one, &staging).await.unwrap().volume_condition.unwrap().abnormal);
+    for wrong in [ground.kubelet("elsewhere"), "/not/allowed".to_owned(), one.clone()] {
+        let condition = csi.stats_staged(&id, &one, &wrong).await.unwrap().volume_condition.unwrap();
+        assert!(condition.abnormal && condition.message.contains("is not staged at"), "{condition:?}");
+    }
     assert_code(csi.stats(&id, &ground.kubelet("elsewhere")).await, Code::NotFound);
 
     for _ in 0..2 {

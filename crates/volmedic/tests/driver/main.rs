@@ -9,4 +9,5 @@ mod input;
 mod lifecycle;
 mod many;
 mod passthrough;
+mod register;
 mod restart;
