@@ -12,6 +12,8 @@ use jiff::Timestamp;
 use volmedic_view::render::{self, json, yaml};
 use volmedic_view::timeline;
 
+use volmedic_hub::ClaimKey;
+
 use crate::look::{self, Progress, ReachArgs, Scope, Unread};
 use volmedic_roles::watch;
 use volmedic_runtime::terminal::{paint, say};
@@ -86,21 +88,22 @@ async fn explain(args: Args) -> anyhow::Result<()> {
     let scope = Scope { namespace: Some(namespace.clone()), labels: None, claim: Some(name.clone()) };
     let progress = Progress::start();
     let picture = Box::pin(look::read(&reach, &scope, &progress)).await;
-    match (picture.claims.get(&namespace, &name), picture.unread.get("persistentvolumeclaims")) {
-        (Some(_), _) => {}
-        (None, None) => bail!(
+    let key = ClaimKey::new(&namespace, &name);
+    match (picture.world.has_claim(&key), picture.unread.get("persistentvolumeclaims")) {
+        (true, _) => {}
+        (false, None) => bail!(
             "there is no claim {name} in namespace {namespace} ({}); `volmedic status -n {namespace}` shows those there \
              are, and -n names another namespace",
             reach.place
         ),
-        (None, Some(Unread::Forbidden)) => bail!(
+        (false, Some(Unread::Forbidden)) => bail!(
             "you may not list claims in namespace {namespace} ({}); use another --context, or ask for `list` on \
              persistentvolumeclaims",
             reach.place
         ),
-        (None, Some(why)) => bail!("the claim {namespace}/{name} cannot be read ({}): {why}", reach.place),
+        (false, Some(why)) => bail!("the claim {namespace}/{name} cannot be read ({}): {why}", reach.place),
     }
-    let explained = gather::gather(&reach, &picture, &namespace, &name, Timestamp::now()).await?;
+    let explained = gather::gather(&reach, &picture, &key, Timestamp::now()).await?;
     drop(progress);
     let text = match args.output {
         Output::Text => text::compose(&explained, paint()),

@@ -1,6 +1,5 @@
 //! Looking at a cluster from outside, for people: what can be read is read, and what cannot is named.
 
-mod blind;
 mod events;
 mod follow;
 mod list;
@@ -17,20 +16,22 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use volmedic_api::{Arrived, Shape, slim};
+use volmedic_hub::{Claim, ControllerLease, CsiNode, Pod, StoredHealth, StoredReport, Volume};
 
 pub(crate) use events::Note;
 pub(crate) use follow::Following;
 pub(crate) use list::{Unread, each, innermost};
-pub(crate) use picture::{Life, Picture};
+pub(crate) use picture::Picture;
 pub(crate) use progress::Progress;
 pub(crate) use reach::{Reach, ReachArgs, Version};
 pub(crate) use rows::{Rows, meaning};
-pub(crate) use shape::{Event, Pod};
-pub(crate) use who::Who;
+pub(crate) use shape::Event;
+pub(crate) use who::{Life, Who};
 
 /// Up to so many volumes are read one by one rather than listed with all others of the cluster.
 const FEW: usize = 64;
@@ -93,24 +94,22 @@ pub(crate) async fn read(reach: &Reach, scope: &Scope, progress: &Progress) -> P
         volumes,
         reader.list(scope.api(client), fields(Some(PODS)), Picture::put_pod),
         reader.list(scope.api(client), fields(scope.name().as_deref()), Picture::put_health),
-        reader.list(Api::<Arrived<slim::Node>>::all(client.clone()), fields(None), |p, o, b| p
-            .put_node(o.name(), b)),
-        reader.list(Api::<Arrived<shape::Report>>::all(client.clone()), fields(None), |p, o, b| p
-            .put_report(o.name(), b)),
+        reader.list(Api::all(client.clone()), fields(None), Picture::put_node),
+        reader.list(Api::all(client.clone()), fields(None), Picture::put_report),
         reader.list(Api::all(client.clone()), fields(Some(LEASES)), Picture::put_lease),
-        reader.list(Api::<Arrived<shape::CsiNode>>::all(client.clone()), fields(None), |p, o, b| p
-            .put_csi_node(o.name(), b)),
-        reader.list(Api::<Arrived<shape::CsiDriver>>::all(client.clone()), fields(None), |p, o, _| p
-            .put_driver(o.name())),
+        reader.list(Api::all(client.clone()), fields(None), Picture::put_csi_node),
+        reader.list(Api::all(client.clone()), fields(None), Picture::put_driver),
     );
     if scope.namespace.is_some() {
         reader.volumes_of_claims().await;
     }
     // Where there is a VolumeHealth for what is wrong, events say nothing more.
-    if !picture.lock().has(shape::Stored::PLURAL) {
+    if !picture.lock().has(StoredHealth::PLURAL) {
         reader.events(scope).await;
     }
-    Arc::into_inner(picture).map(Mutex::into_inner).unwrap_or_default()
+    let mut picture = Arc::into_inner(picture).map(Mutex::into_inner).unwrap_or_default();
+    picture.settle(Timestamp::now());
+    picture
 }
 
 /// Which kinds cannot be read, and why: one object of each is asked for.
@@ -121,16 +120,16 @@ pub(crate) async fn probe(reach: &Reach, scope: &Scope) -> BTreeMap<&'static str
     let (client, deadline) = (&reach.client, reach.deadline);
     let all = || client.clone();
     let (claims, volumes, pods, healths) = tokio::join!(
-        one::<shape::Claim>(scope.api(client), deadline),
-        one::<slim::PersistentVolume>(Api::all(all()), deadline),
+        one::<Claim>(scope.api(client), deadline),
+        one::<Volume>(Api::all(all()), deadline),
         one::<Pod>(scope.api(client), deadline),
-        one::<shape::Stored>(scope.api(client), deadline),
+        one::<StoredHealth>(scope.api(client), deadline),
     );
     let (nodes, reports, leases, csi_nodes) = tokio::join!(
         one::<slim::Node>(Api::all(all()), deadline),
-        one::<shape::Report>(Api::all(all()), deadline),
-        one::<shape::Lease>(Api::all(all()), deadline),
-        one::<shape::CsiNode>(Api::all(all()), deadline),
+        one::<StoredReport>(Api::all(all()), deadline),
+        one::<ControllerLease>(Api::all(all()), deadline),
+        one::<CsiNode>(Api::all(all()), deadline),
     );
     let found = [claims, volumes, pods, healths, nodes, reports, leases, csi_nodes];
     found.into_iter().flatten().collect()
@@ -191,12 +190,8 @@ impl Reader<'_> {
     }
 
     async fn volumes_of_claims(&self) {
-        let names: Vec<Box<str>> = {
-            let picture = self.picture.lock();
-            let names = picture.claims.iter().map(|(_, _, claim)| claim.volume.clone());
-            names.filter(|name| !name.is_empty()).collect()
-        };
-        let api = Api::<Arrived<slim::PersistentVolume>>::all(self.reach.client.clone());
+        let names = self.picture.lock().world.volume_names();
+        let api = Api::<Arrived<Volume>>::all(self.reach.client.clone());
         if names.len() > FEW {
             self.list(api, ListParams::default(), Picture::put_volume).await;
             return;
@@ -210,17 +205,17 @@ impl Reader<'_> {
                 }
                 Ok(Ok(None)) => {}
                 Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
-                    self.picture.lock().unread.insert(slim::PersistentVolume::PLURAL, Unread::Forbidden);
+                    self.picture.lock().unread.insert(Volume::PLURAL, Unread::Forbidden);
                     return;
                 }
                 Ok(Err(error)) => {
                     let unread = Unread::Failed(innermost(&error));
-                    self.picture.lock().unread.insert(slim::PersistentVolume::PLURAL, unread);
+                    self.picture.lock().unread.insert(Volume::PLURAL, unread);
                     return;
                 }
                 Err(_) => {
                     let unread = Unread::Failed("no answer in time".to_owned());
-                    self.picture.lock().unread.insert(slim::PersistentVolume::PLURAL, unread);
+                    self.picture.lock().unread.insert(Volume::PLURAL, unread);
                     return;
                 }
             }

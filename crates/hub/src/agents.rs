@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::shape::Lease;
+use crate::shape::{Lease, LeaseSpec};
 
 /// An agent that renews less often than it promised is not given up at once: machines are busy at times.
 const PATIENCE: f64 = 1.5;
@@ -39,18 +39,31 @@ struct Agent {
     life: Life,
 }
 
+/// How long a holder may be late. Promises that make no sense are not believed.
+fn limit(spec: &LeaseSpec, at_least: Duration) -> Duration {
+    let promised = spec.lease_duration_seconds.map_or(USUAL, |s| Duration::from_secs(s.into()));
+    promised.clamp(SHORTEST, LONGEST).mul_f64(PATIENCE).max(at_least)
+}
+
+/// Whether a Lease is renewed by the time in it, for a caller that reads it only once. Clocks may differ by `skew`.
+pub fn is_renewed(spec: &LeaseSpec, today: Timestamp, skew: Duration) -> bool {
+    is_fresh(spec, today, limit(spec, Duration::ZERO) + skew)
+}
+
+fn is_fresh(spec: &LeaseSpec, today: Timestamp, limit: Duration) -> bool {
+    let renewed = spec.renew_time.as_ref().map(|time| time.0);
+    renewed.is_some_and(|renewed| today.duration_since(renewed).unsigned_abs() < limit)
+}
+
 impl Agent {
     fn limit(&self, at_least: Duration) -> Duration {
-        let promised =
-            self.lease.spec.lease_duration_seconds.map_or(USUAL, |s| Duration::from_secs(s.into()));
-        promised.clamp(SHORTEST, LONGEST).mul_f64(PATIENCE).max(at_least)
+        limit(&self.lease.spec, at_least)
     }
 
     /// Whether its last renewal is recent by our own calendar. That is good enough to call it alive when it is first
     /// seen: if the two clocks differ, it is found out at the next limit.
     fn is_fresh(&self, today: Timestamp, limit: Duration) -> bool {
-        let renewed = self.lease.spec.renew_time.as_ref().map(|time| time.0);
-        renewed.is_some_and(|renewed| today.duration_since(renewed).unsigned_abs() < limit)
+        is_fresh(&self.lease.spec, today, limit)
     }
 }
 
@@ -164,11 +177,16 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
     use super::*;
-    use crate::shape::LeaseSpec;
 
     fn lease(second: i64) -> Lease {
         let renewed = Timestamp::from_second(second).unwrap();
-        Lease { spec: LeaseSpec { lease_duration_seconds: Some(40), renew_time: Some(MicroTime(renewed)) } }
+        Lease {
+            spec: LeaseSpec {
+                lease_duration_seconds: Some(40),
+                renew_time: Some(MicroTime(renewed)),
+                ..LeaseSpec::default()
+            },
+        }
     }
 
     #[test]

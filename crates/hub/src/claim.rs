@@ -1,10 +1,11 @@
 use std::fmt;
+use std::sync::Arc;
 
-/// Which claim.
+/// Which claim. Keys of one claim share their text, so that a copy is cheap.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimKey {
-    pub namespace: Box<str>,
-    pub name: Box<str>,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
 }
 
 impl ClaimKey {

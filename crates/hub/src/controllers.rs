@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use volmedic_api::Arrived;
 use volmedic_api::resource::LeaseName;
 
 use crate::agents::{Agents, Life, Now};
@@ -118,19 +117,19 @@ impl Controllers {
 pub type FoundController = (Box<str>, Controller, Lease);
 
 /// The controllers of these Leases. Where two are of one driver, the Lease that was renewed last counts.
-pub fn find_controllers(leases: &[Arrived<ControllerLease>]) -> Vec<FoundController> {
+pub fn find_controllers<'a>(
+    leases: impl IntoIterator<Item = (LeaseName, &'a ControllerLease)>,
+) -> Vec<FoundController> {
     let mut found = BTreeMap::<Box<str>, FoundController>::new();
-    for object in leases {
-        let Ok(body) = &object.body else { continue };
+    for (name, body) in leases {
         let coverage = match body.coverage() {
             None => continue,
             Some(Ok(coverage)) => coverage,
             Some(Err(why)) => {
-                tracing::debug!("the Lease {}/{}: {why}", object.namespace(), object.name());
+                tracing::debug!("the Lease {}/{}: {why}", name.namespace, name.name);
                 continue;
             }
         };
-        let name = LeaseName { namespace: object.namespace().to_owned(), name: object.name().to_owned() };
         let driver: Box<str> = coverage.driver.as_str().into();
         let lease = Lease { spec: body.spec.clone() };
         let renewed = |found: &FoundController| found.2.spec.renew_time.clone();
@@ -152,12 +151,13 @@ mod tests {
 
     #[test]
     fn of_two_controllers_of_one_driver_the_last_renewal_counts_and_nonsense_is_passed_over() {
-        let lease = |name: &str, second: u32, annotation: &str| -> Arrived<ControllerLease> {
-            let text = serde_json::json!({
-                "metadata": {"name": name, "namespace": "csi", "annotations": {"volmedic.dev/coverage": annotation}},
+        let lease = |name: &str, second: u32, annotation: &str| {
+            let lease: ControllerLease = serde_json::from_value(serde_json::json!({
+                "metadata": {"annotations": {"volmedic.dev/coverage": annotation}},
                 "spec": {"renewTime": format!("2026-08-21T12:00:{second:02}.000000Z")},
-            });
-            serde_json::from_str(&text.to_string()).expect("a Lease")
+            }))
+            .expect("a Lease");
+            (LeaseName { namespace: "csi".to_owned(), name: name.to_owned() }, lease)
         };
         let of = |driver: &str| format!(r#"{{"driver":"{driver}","withinSeconds":9,"probedBy":"X"}}"#);
         let leases = [
@@ -167,7 +167,7 @@ mod tests {
             lease("d", 1, &of("other")),
             lease("e", 9, "nonsense"),
         ];
-        let found = find_controllers(&leases);
+        let found = find_controllers(leases.iter().map(|(name, lease)| (name.clone(), lease)));
         let found: Vec<_> = found.iter().map(|(driver, one, _)| (&**driver, &*one.lease.name)).collect();
         assert_eq!(found, [("d", "b"), ("other", "d")]);
     }

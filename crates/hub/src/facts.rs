@@ -1,5 +1,7 @@
 //! What is known of one claim's volume right now, whoever said it. The input of the merge.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use volmedic_api::resource::VantageKind;
 use volmedic_health::{Condition, Vantage};
@@ -30,9 +32,9 @@ pub struct Facts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeId {
     /// The name of the PersistentVolume.
-    pub name: Box<str>,
-    /// None for volumes that no CSI driver serves.
-    pub csi: Option<(Box<str>, Box<str>)>,
+    pub name: Arc<str>,
+    /// Driver and handle; `None` for volumes that no CSI driver serves.
+    pub csi: Option<(Arc<str>, Arc<str>)>,
 }
 
 impl VolumeId {

@@ -163,7 +163,7 @@ impl Keeper {
             let write =
                 match (decide(Timestamp::now(), &facts, before, self.settings.keep).action, case.stored) {
                     (Action::Nothing, _) | (Action::Remove, None) => return Ok(()),
-                    (Action::Write(status), None) => Write::Create { owner: uid, status },
+                    (Action::Write(status), None) => Write::Create { owner: uid.to_string().into(), status },
                     (Action::Write(status), Some(stored)) => {
                         Write::Apply { uid: stored.uid, version: stored.version, status }
                     }
@@ -236,7 +236,7 @@ impl Keeper {
                 Some(Write::Remove { uid: stored.uid.clone(), version: Some(stored.version.clone()) })
             }
             (Action::Nothing, _) | (Action::Remove, None) => None,
-            (Action::Write(status), None) => Some(Write::Create { owner: uid, status }),
+            (Action::Write(status), None) => Some(Write::Create { owner: uid.to_string().into(), status }),
             (Action::Write(status), Some(stored)) => {
                 Some(Write::Apply { uid: stored.uid.clone(), version: stored.version.clone(), status })
             }
@@ -301,7 +301,7 @@ impl Keeper {
 /// What to write for one claim.
 struct Plan {
     write: Option<Write>,
-    marks: Option<(Box<str>, crate::world::Marks)>,
+    marks: Option<(Arc<str>, crate::world::Marks)>,
 }
 
 impl Plan {

@@ -20,7 +20,7 @@ mod shape;
 mod unknown;
 mod world;
 
-pub use agents::Now;
+pub use agents::{Now, is_renewed};
 pub use claim::ClaimKey;
 pub use controllers::{FoundController, find_controllers};
 pub use facts::{Facts, Pushed, Seen, Since, Unprobed, View, VolumeId, What};
@@ -28,9 +28,11 @@ pub use keeper::{HealsError, Keeper, PushError, Settings};
 pub use merge::{Action, Decision, Keep, decide, merge};
 pub use metrics::{Described, METRICS, Metrics};
 pub use queue::{Pace, Turns};
-pub use shape::{Claim, ControllerLease, CsiNode, Lease, Pod, StoredHealth, StoredReport, Volume};
+pub use shape::{Claim, ControllerLease, CsiNode, Lease, LeaseSpec, Pod, StoredHealth, StoredReport, Volume};
 pub use unknown::{Unknown, advice};
-pub use world::{Bed, Controller, DownNode, Patient, ShownAgent, ShownClaim, ShownNode, Source, World};
+pub use world::{
+    Bed, Controller, DownNode, Patient, Phase, ShownAgent, ShownClaim, ShownNode, Source, World,
+};
 
 /// Who owns what the hub applies.
 pub const FIELD_MANAGER: &str = "volmedic-hub";

@@ -15,15 +15,32 @@ use volmedic_health::{Condition, Reason, Status};
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Claim {
     #[serde(default)]
+    pub metadata: ClaimMeta,
+    #[serde(default)]
     pub spec: ClaimSpec,
     #[serde(default)]
     pub status: ClaimStatus,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ClaimMeta {
+    pub annotations: Option<ClaimAnnotations>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ClaimAnnotations {
+    /// The driver that was asked to make the volume. The volume itself may not be there, or may not be read.
+    #[serde(rename = "volume.kubernetes.io/storage-provisioner")]
+    pub provisioner: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClaimSpec {
     pub volume_name: Option<String>,
+    pub storage_class_name: Option<String>,
     pub access_modes: Option<Vec<String>>,
     pub volume_mode: Option<String>,
 }
@@ -31,6 +48,8 @@ pub struct ClaimSpec {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClaimStatus {
+    /// Pending, Bound or Lost.
+    pub phase: String,
     pub health_status: Option<Told>,
 }
 
@@ -183,7 +202,22 @@ impl Shape for Pod {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct CsiNode {
     #[serde(default)]
+    pub spec: CsiNodeSpec,
+    #[serde(default)]
     pub status: CsiNodeStatus,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct CsiNodeSpec {
+    /// The drivers that are registered with the kubelet.
+    pub drivers: Option<Vec<CsiNodeDriver>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct CsiNodeDriver {
+    pub name: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -217,6 +251,7 @@ pub struct Lease {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LeaseSpec {
+    pub holder_identity: Option<String>,
     pub lease_duration_seconds: Option<u32>,
     pub renew_time: Option<MicroTime>,
 }
@@ -239,6 +274,7 @@ pub struct ControllerLease {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ControllerLeaseMeta {
+    pub labels: Option<BTreeMap<String, String>>,
     pub annotations: Option<BTreeMap<String, String>>,
 }
 

@@ -6,10 +6,12 @@
 mod evidence;
 mod facts;
 mod patients;
+mod records;
 mod shown;
 mod users;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use volmedic_api::resource::{LeaseName, NodeReport, VantageKind, VolumeHealthStatus};
@@ -21,6 +23,9 @@ use crate::facts::VolumeId;
 use crate::shape::{self, StorageHealth};
 pub use evidence::Controller;
 pub use patients::{Bed, Patient};
+pub use records::Phase;
+use records::{Claim, Volume, Words};
+pub(crate) use records::{Marks, Uid};
 pub use shown::{ShownAgent, ShownClaim, ShownNode};
 use users::{PodRecord, Users};
 
@@ -54,43 +59,23 @@ pub struct DownNode {
     pub why: String,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-struct Claim {
-    uid: Box<str>,
-    body: shape::Claim,
-}
-
 /// What is stored for a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Stored {
     pub(crate) uid: Box<str>,
     pub(crate) version: Box<str>,
     /// The uid of the claim it belongs to.
-    pub(crate) owner: Option<Box<str>>,
+    pub(crate) owner: Option<Uid>,
     pub(crate) made: Option<Timestamp>,
     /// Somebody asked for its deletion.
     pub(crate) going: bool,
     pub(crate) status: Option<VolumeHealthStatus>,
 }
 
-/// What one PersistentVolume is marked with.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Marks {
-    pub(crate) label: Option<Box<str>>,
-    pub(crate) message: Option<Box<str>>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-struct Volume {
-    id: VolumeId,
-    claim: Option<(ClaimKey, Box<str>)>,
-    marks: Marks,
-}
-
 #[derive(Debug, Default)]
 pub struct World {
     claims: HashMap<ClaimKey, Claim>,
-    volumes: HashMap<Box<str>, Volume>,
+    volumes: HashMap<Arc<str>, Volume>,
     users: Users,
     agents: Agents,
     controllers: Controllers,
@@ -110,6 +95,9 @@ pub struct World {
     listener: Option<shown::Listener>,
     /// The same once more, for a healer; `None` where there is none.
     followed: Option<BTreeSet<ClaimKey>>,
+    /// Nobody asks which claims may have changed, so that is not kept.
+    untracked: bool,
+    words: Words,
 }
 
 /// The label and the annotation that a PersistentVolume is marked with.
@@ -120,10 +108,36 @@ pub(crate) const MESSAGE_ANNOTATION: &str = "PVUnhealthMessage";
 const LEASES: usize = 256;
 
 impl World {
+    /// For a caller that reads everything and asks for all of it: which claims may have changed is not kept.
+    pub fn untracked() -> Self {
+        Self { untracked: true, ..Self::default() }
+    }
+
+    /// A key that shares its text with what is known of that claim.
+    fn key(&mut self, namespace: &str, name: &str) -> ClaimKey {
+        let key = ClaimKey { namespace: self.words.get(namespace), name: name.into() };
+        match self.claims.get_key_value(&key) {
+            Some((known, _)) => known.clone(),
+            None => key,
+        }
+    }
+
+    fn touch(&mut self, key: ClaimKey) {
+        if !self.untracked {
+            self.dirty.insert(key);
+        }
+    }
+
+    fn touch_all(&mut self, keys: impl IntoIterator<Item = ClaimKey>) {
+        if !self.untracked {
+            self.dirty.extend(keys);
+        }
+    }
+
     /// A source was read whole. The first time, all that is stored of it is judged anew.
     pub fn heard(&mut self, source: Source) {
         if self.heard.insert(source) {
-            self.dirty.extend(self.stored.keys().cloned());
+            self.touch_all_stored();
         }
     }
 
@@ -142,18 +156,20 @@ impl World {
     }
 
     pub fn put_claim(&mut self, namespace: &str, name: &str, uid: &str, body: &shape::Claim) {
-        let key = ClaimKey::new(namespace, name);
-        let claim = Claim { uid: uid.into(), body: body.clone() };
+        let volumes = &self.volumes;
+        let share = |name: &str| volumes.get_key_value(name).map(|(known, _)| known.clone());
+        let claim = Claim::new(uid, body, &mut self.words, share);
+        let key = self.key(namespace, name);
         if self.claims.get(&key) != Some(&claim) {
             self.claims.insert(key.clone(), claim);
-            self.dirty.insert(key);
+            self.touch(key);
         }
     }
 
     pub fn remove_claim(&mut self, namespace: &str, name: &str) {
         let key = ClaimKey::new(namespace, name);
         if self.claims.remove(&key).is_some() {
-            self.dirty.insert(key);
+            self.touch(key);
         }
     }
 
@@ -162,26 +178,27 @@ impl World {
         let of = |map: &Option<BTreeMap<String, String>>, key: &str| {
             map.as_ref().and_then(|map| map.get(key)).map(|text| text.as_str().into())
         };
-        let volume = Volume {
-            id: VolumeId {
-                name: name.into(),
-                csi: csi.as_ref().map(|csi| (csi.driver.as_str().into(), csi.volume_handle.as_str().into())),
-            },
-            claim: claim_ref
-                .as_ref()
-                .filter(|claim| !claim.uid.is_empty())
-                .map(|claim| (ClaimKey::new(&claim.namespace, &claim.name), claim.uid.as_str().into())),
-            marks: Marks {
-                label: of(&body.metadata.labels, HEALTH_LABEL),
-                message: of(&body.metadata.annotations, MESSAGE_ANNOTATION),
-            },
+        let csi = csi.as_ref().map(|csi| (self.words.get(&csi.driver), csi.volume_handle.as_str().into()));
+        let claim = claim_ref.as_ref().filter(|claim| !claim.uid.is_empty());
+        let claim = claim.map(|claim| (self.key(&claim.namespace, &claim.name), claim.uid.as_str().into()));
+        // The claim names the same volume, and names take most of the room.
+        let of_claim = claim.as_ref().and_then(|(key, _)| self.claims.get(key)).map(|claim| &claim.volume);
+        let name: Arc<str> = match (self.volumes.get_key_value(name), of_claim) {
+            (Some((known, _)), _) => known.clone(),
+            (None, Some(known)) if **known == *name => known.clone(),
+            (None, _) => name.into(),
         };
-        if self.volumes.get(name) == Some(&volume) {
+        let marks = Marks {
+            label: of(&body.metadata.labels, HEALTH_LABEL),
+            message: of(&body.metadata.annotations, MESSAGE_ANNOTATION),
+        };
+        let volume = Volume::new(VolumeId { name: name.clone(), csi }, claim, marks);
+        if self.volumes.get(&name) == Some(&volume) {
             return;
         }
-        self.touch_claim_of(name);
-        self.volumes.insert(name.into(), volume);
-        self.touch_claim_of(name);
+        self.touch_claim_of(&name);
+        self.volumes.insert(name.clone(), volume);
+        self.touch_claim_of(&name);
     }
 
     pub fn remove_volume(&mut self, name: &str) {
@@ -190,13 +207,16 @@ impl World {
     }
 
     pub fn put_pod(&mut self, namespace: &str, name: &str, pod: &shape::Pod) {
-        let touched = self.users.put(namespace, name, PodRecord::new(name, pod));
-        self.dirty.extend(touched);
+        let pod = PodRecord::new(name, pod, &mut self.words);
+        let claims = &self.claims;
+        let share = |key: ClaimKey| claims.get_key_value(&key).map_or(key, |(known, _)| known.clone());
+        let touched = self.users.put(&self.words.get(namespace), name, pod, share);
+        self.touch_all(touched);
     }
 
     pub fn remove_pod(&mut self, namespace: &str, name: &str) {
-        let touched = self.users.put(namespace, name, None);
-        self.dirty.extend(touched);
+        let touched = self.users.put(&self.words.get(namespace), name, None, |key| key);
+        self.touch_all(touched);
     }
 
     /// All nodes there are.
@@ -241,7 +261,7 @@ impl World {
             .filter(|claim| self.volume_of(claim).is_none_or(|volume| differs(&volume.id)))
             .cloned()
             .collect();
-        self.dirty.extend(touched);
+        self.touch_all(touched);
     }
 
     /// A report of this version was seen, whichever node's.
@@ -331,7 +351,7 @@ impl World {
     }
 
     pub fn put_stored(&mut self, namespace: &str, name: &str, object: &shape::StoredHealth) {
-        let key = ClaimKey::new(namespace, name);
+        let key = self.key(namespace, name);
         let stored = Stored {
             uid: object.metadata.uid.as_str().into(),
             version: object.metadata.resource_version.as_str().into(),
@@ -349,14 +369,14 @@ impl World {
         if changed {
             let before = before.as_ref().and_then(|before| before.status.as_ref());
             self.tell(&key, before, self.stored_of(&key));
-            self.dirty.insert(key);
+            self.touch(key);
         }
     }
 
     pub fn remove_stored(&mut self, namespace: &str, name: &str) {
         let key = ClaimKey::new(namespace, name);
         if self.stored.remove(&key).is_some() {
-            self.dirty.insert(key);
+            self.touch(key);
         }
     }
 
@@ -364,7 +384,7 @@ impl World {
     pub fn set_verified(&mut self, verified: bool) {
         if self.verified != verified {
             self.verified = verified;
-            self.dirty.extend(self.stored.keys().cloned());
+            self.touch_all_stored();
         }
     }
 
@@ -407,7 +427,7 @@ impl World {
     /// The claims that are bound to a volume, in order.
     pub fn claims_of(&self, driver: &str, handle: &str) -> Vec<ClaimKey> {
         let volumes = self.volumes.values().filter(|volume| volume.id.is(driver, handle));
-        let claims = volumes.filter_map(|volume| Some(volume.claim.as_ref()?.0.clone()));
+        let claims = volumes.filter_map(|volume| Some(volume.claim.as_deref()?.0.clone()));
         let mut claims: Vec<_> = claims.filter(|key| self.volume_of(key).is_some()).collect();
         claims.sort_unstable();
         claims
@@ -417,9 +437,16 @@ impl World {
         self.claims.len()
     }
 
+    fn touch_all_stored(&mut self) {
+        if !self.untracked {
+            self.dirty.extend(self.stored.keys().cloned());
+        }
+    }
+
     fn touch_node(&mut self, node: &str) {
-        let touched: Vec<_> = self.users.on(node).cloned().collect();
-        self.dirty.extend(touched);
+        if !self.untracked {
+            self.dirty.extend(self.users.on(node).cloned());
+        }
     }
 
     /// The claims with an object whose controller renews this Lease, or any. Those without one are judged when they are
@@ -431,20 +458,21 @@ impl World {
             renewed.is_some() && (lease.is_none() || renewed == lease)
         };
         let touched: Vec<ClaimKey> = self.stored.keys().filter(renews).cloned().collect();
-        self.dirty.extend(touched);
+        self.touch_all(touched);
     }
 
     fn touch_claim_of(&mut self, volume: &str) {
-        if let Some((key, _)) = self.volumes.get(volume).and_then(|volume| volume.claim.as_ref()) {
-            self.dirty.insert(key.clone());
+        let claim = self.volumes.get(volume).and_then(|volume| volume.claim.as_deref());
+        if let Some(key) = claim.map(|(key, _)| key.clone()) {
+            self.touch(key);
         }
     }
 
     /// The volume that a claim is bound to, if both say so.
     fn volume_of(&self, key: &ClaimKey) -> Option<&Volume> {
         let claim = self.claims.get(key)?;
-        let volume = self.volumes.get(claim.body.spec.volume_name.as_deref()?)?;
-        volume.claim.as_ref().filter(|(owner, uid)| owner == key && *uid == claim.uid)?;
+        let volume = self.volumes.get(&claim.volume)?;
+        volume.claim.as_deref().filter(|(owner, uid)| owner == key && *uid == claim.uid)?;
         Some(volume)
     }
 

@@ -77,6 +77,8 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Judge {
     grace: SignedDuration,
+    /// Whether the grace runs from the time in the condition.
+    by_times: bool,
     /// In order, so that the same input gives the same output.
     nodes: BTreeMap<Box<str>, Tracked>,
     pass: u64,
@@ -99,7 +101,13 @@ impl Judge {
     pub const GRACE: SignedDuration = SignedDuration::from_secs(40);
 
     pub fn new(grace: SignedDuration) -> Self {
-        Self { grace, nodes: BTreeMap::new(), pass: 0 }
+        Self { grace, by_times: false, nodes: BTreeMap::new(), pass: 0 }
+    }
+
+    /// For a caller that reads the nodes only once and cannot wait: the grace runs from the time in the condition, which
+    /// was taken from another clock.
+    pub fn by_times(grace: SignedDuration) -> Self {
+        Self { by_times: true, ..Self::new(grace) }
     }
 
     /// This node was told as down before a restart. It will not be told again, but its return will.
@@ -147,7 +155,7 @@ impl Judge {
             }
             if let Some(tracked) = self.nodes.get_mut(&sight.name) {
                 tracked.seen = self.pass;
-                verdicts.extend(tracked.look(now, self.grace, sight));
+                verdicts.extend(tracked.look(now, self.grace, self.by_times, sight));
             }
         }
         let pass = self.pass;
@@ -176,7 +184,13 @@ impl Judge {
 }
 
 impl Tracked {
-    fn look(&mut self, now: Timestamp, grace: SignedDuration, sight: &NodeSight) -> Option<Verdict> {
+    fn look(
+        &mut self,
+        now: Timestamp,
+        grace: SignedDuration,
+        by_times: bool,
+        sight: &NodeSight,
+    ) -> Option<Verdict> {
         self.deleted = None;
         if self.uid.as_ref() != Some(&sight.uid) {
             // Another node, maybe of the same name. What was told about the name stays told.
@@ -191,7 +205,8 @@ impl Tracked {
             return self.down.take().map(|_| Verdict::Back { node: sight.name.clone() });
         }
         // The earlier of the two, in case our own clock was put back.
-        let first = self.failing.map_or(now, |first| first.min(now));
+        let begun = ready.since.filter(|_| by_times).unwrap_or(now);
+        let first = self.failing.unwrap_or(begun).min(now);
         self.failing = Some(first);
         if self.down.is_some() || !self.was_ready {
             return None;
@@ -245,6 +260,8 @@ fn has_been_ready(sight: &NodeSight) -> bool {
         ReadyStatus::True => true,
         // The node controller's words for a node that was registered but never sent a status.
         ReadyStatus::Unknown if **reason == *"NodeStatusNeverUpdated" => false,
+        // And for one whose kubelet sent a status and then stopped.
+        ReadyStatus::Unknown if **reason == *"NodeStatusUnknown" => true,
         ReadyStatus::False | ReadyStatus::Unknown => match (since, sight.created) {
             (Some(since), Some(created)) => since.duration_since(created) > JOINING,
             _ => true,

@@ -91,7 +91,7 @@ impl Sink<slim::Node> for Nodes {
     }
 
     fn put(&self, object: &Arrived<slim::Node>, node: &slim::Node) -> Result<(), String> {
-        let sight = sight(object, node);
+        let sight = NodeSight::new(object, node);
         let mut table = self.write();
         let epoch = table.epoch;
         // Nodes send their status often, and mostly nothing of it matters here.
@@ -121,26 +121,28 @@ impl Sink<slim::Node> for Nodes {
     }
 }
 
-fn sight(object: &Arrived<slim::Node>, node: &slim::Node) -> NodeSight {
-    let taints = node.spec.taints.as_deref().unwrap_or_default();
-    let conditions = node.status.conditions.as_deref().unwrap_or_default();
-    NodeSight {
-        name: object.name().into(),
-        uid: object.uid().into(),
-        created: object.created(),
-        ready: conditions.iter().find(|condition| condition.kind == "Ready").map(|condition| Ready {
-            status: match &*condition.status {
-                "True" => ReadyStatus::True,
-                "False" => ReadyStatus::False,
-                _ => ReadyStatus::Unknown,
-            },
-            reason: condition.reason.chars().take(LONGEST_REASON).collect(),
-            since: condition.last_transition_time.as_ref().map(|time| time.0),
-        }),
-        unreachable: taints
-            .iter()
-            .any(|taint| taint.key == "node.kubernetes.io/unreachable" && taint.effect == "NoExecute"),
-        out_of_service: taints.iter().any(|taint| taint.key == "node.kubernetes.io/out-of-service"),
+impl NodeSight {
+    pub fn new(object: &Arrived<slim::Node>, node: &slim::Node) -> Self {
+        let taints = node.spec.taints.as_deref().unwrap_or_default();
+        let conditions = node.status.conditions.as_deref().unwrap_or_default();
+        Self {
+            name: object.name().into(),
+            uid: object.uid().into(),
+            created: object.created(),
+            ready: conditions.iter().find(|condition| condition.kind == "Ready").map(|condition| Ready {
+                status: match &*condition.status {
+                    "True" => ReadyStatus::True,
+                    "False" => ReadyStatus::False,
+                    _ => ReadyStatus::Unknown,
+                },
+                reason: condition.reason.chars().take(LONGEST_REASON).collect(),
+                since: condition.last_transition_time.as_ref().map(|time| time.0),
+            }),
+            unreachable: taints
+                .iter()
+                .any(|taint| taint.key == "node.kubernetes.io/unreachable" && taint.effect == "NoExecute"),
+            out_of_service: taints.iter().any(|taint| taint.key == "node.kubernetes.io/out-of-service"),
+        }
     }
 }
 

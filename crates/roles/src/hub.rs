@@ -6,6 +6,7 @@ mod nodes;
 mod page;
 mod policy;
 mod push;
+pub mod rows;
 mod watches;
 
 use std::collections::BTreeMap;

@@ -11,6 +11,8 @@ use kube::{Api, Client};
 use tokio::time::timeout;
 use volmedic_api::Arrived;
 use volmedic_health::{Health, Vantage};
+use volmedic_hub::ControllerLease;
+use volmedic_roles::hub::rows::NO_DRIVER;
 use volmedic_view::Row;
 
 use super::gate::{self, Gate};
@@ -89,7 +91,7 @@ pub(super) async fn examine(reach: &Reach, progress: &Progress, at: Timestamp) -
     let who = &rows.who;
     let mut nodes: BTreeMap<String, NodeFacts> = BTreeMap::new();
     for name in picture.nodes.keys() {
-        let report = picture.reports.get(name);
+        let report = picture.world.node_report(name);
         let facts = NodeFacts {
             agent: who.agents.get(name).copied(),
             reports: report.is_some(),
@@ -116,16 +118,14 @@ pub(super) async fn examine(reach: &Reach, progress: &Progress, at: Timestamp) -
         place: reach.place.clone(),
         version: reach.version.clone(),
         at,
-        hub: picture
-            .hub()
-            .map(|(namespace, lease)| (lease.life(at), format!("{namespace}/{}", lease.holder))),
+        hub: picture.hub().map(|(namespace, lease)| (Life::of(lease, at), holder(namespace, lease))),
         parts,
         parts_unread,
         nodes,
         drivers: drivers(&picture, &all, at),
         policy,
         gate,
-        kept: picture.claims.iter().any(|(_, _, claim)| claim.told.is_some()),
+        kept: picture.world.claim_keys().iter().any(|key| picture.world.is_kept_in_claim(key)),
         own_gaps,
         gaps,
         claims: all.len(),
@@ -144,7 +144,8 @@ fn drivers(picture: &Picture, rows: &[Row], at: Timestamp) -> BTreeMap<String, D
     for name in picture.node_drivers.values().flatten() {
         drivers.entry(name.to_string()).or_default().nodes += 1;
     }
-    for row in rows.iter().filter(|row| !row.driver.is_empty()) {
+    let of_driver = |row: &&Row| !row.driver.is_empty() && *row.driver != *NO_DRIVER;
+    for row in rows.iter().filter(of_driver) {
         let facts = match drivers.get_mut(&*row.driver) {
             Some(facts) => facts,
             None => drivers.entry(row.driver.to_string()).or_default(),
@@ -156,9 +157,13 @@ fn drivers(picture: &Picture, rows: &[Row], at: Timestamp) -> BTreeMap<String, D
     for (name, facts) in &mut drivers {
         let controller = picture.controller(name);
         facts.controller =
-            controller.map(|(namespace, lease)| (lease.life(at), format!("{namespace}/{}", lease.holder)));
+            controller.map(|(namespace, lease)| (Life::of(lease, at), holder(namespace, lease)));
     }
     drivers
+}
+
+fn holder(namespace: &str, lease: &ControllerLease) -> String {
+    format!("{namespace}/{}", lease.spec.holder_identity.as_deref().unwrap_or_default())
 }
 
 fn kind(vantage: &Vantage) -> &'static str {
@@ -175,7 +180,8 @@ fn kind(vantage: &Vantage) -> &'static str {
 /// Checks that do not run, and why, with on how many nodes.
 fn checks_off(picture: &Picture) -> BTreeMap<(String, String), usize> {
     let mut off = BTreeMap::new();
-    for check in picture.reports.values().flat_map(|report| &report.checks).filter(|check| !check.running) {
+    let checks = picture.world.node_reports().flat_map(|(_, report)| &report.checks);
+    for check in checks.filter(|check| !check.running) {
         *off.entry((check.name.clone(), check.why.clone())).or_default() += 1;
     }
     off

@@ -1,5 +1,6 @@
 //! Everything that is known of one claim, in one shape that both people and machines are shown.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -10,6 +11,8 @@ use serde::Serialize;
 use volmedic_api::Arrived;
 use volmedic_api::resource::{HealthWord, PastHeadline, StatusWord, VantageHealth, VolumeHealthStatus};
 use volmedic_health::{Health, Reason, Status, Vantage};
+use volmedic_hub::{ClaimKey, DownNode, VolumeId};
+use volmedic_inventory::ReadyStatus;
 use volmedic_view::timeline::{Lane, Span};
 use volmedic_view::{Row, timeline};
 
@@ -102,16 +105,15 @@ pub(super) struct Advice {
 pub(super) async fn gather(
     reach: &Reach,
     picture: &Picture,
-    namespace: &str,
-    name: &str,
+    key: &ClaimKey,
     now: Timestamp,
 ) -> anyhow::Result<Explained> {
-    let claim = picture.claims.get(namespace, name).context("the claim was read before")?;
+    let world = &picture.world;
     let mut rows = Rows::new(picture, now);
-    let row = rows.row(namespace, name, claim);
-    let stored = picture.health_of(namespace, name, claim);
+    let row = rows.row(key).context("the claim was read before")?;
+    let stored = world.own_stored(key);
     let mut limits = limits(picture);
-    let events = match events(reach, namespace, name, &row).await {
+    let events = match events(reach, &key.namespace, &key.name, &row).await {
         Ok(events) => events,
         Err(why) => {
             // Where nothing else is stored, that was said already.
@@ -126,10 +128,10 @@ pub(super) async fn gather(
         at: now,
         pods_read: picture.has("pods"),
         volume_read: picture.has("persistentvolumes"),
-        persistent_volume: claim.volume.clone(),
-        storage_class: claim.class.as_deref().filter(|class| !class.is_empty()).map(Into::into),
-        users: users(picture, &rows.who, &row, now),
-        evidence: evidence(picture, &row),
+        persistent_volume: world.volume_name_of(key).into(),
+        storage_class: world.class_of(key).filter(|class| !class.is_empty()).map(Into::into),
+        users: users(picture, &rows.who, key),
+        evidence: evidence(picture, &row, world.facts(key).volume.as_ref()),
         unverified: stored.map_or_else(Vec::new, |stored| {
             stored.vantages.iter().filter(unverified).map(|entry| entry.name.clone()).collect()
         }),
@@ -157,34 +159,34 @@ fn limits(picture: &Picture) -> Vec<String> {
     limits
 }
 
-fn users(picture: &Picture, who: &Who, row: &Row, now: Timestamp) -> Vec<User> {
-    let user = |pod: &str| {
-        let node = picture.pods.get(&row.namespace, pod).map(|pod| pod.node.clone())?;
-        let node_state = match picture.nodes.get(&node).map(|node| (node.down(now), node.ready)) {
-            Some((Some((why, _)), _)) => format!("down: {why}"),
-            Some((None, Some((true, _)))) => "ready".to_owned(),
-            Some((None, _)) => "not ready".to_owned(),
-            None if picture.has("nodes") => "deleted".to_owned(),
-            None => "not known".to_owned(),
+fn users(picture: &Picture, who: &Who, key: &ClaimKey) -> Vec<User> {
+    let user = |(node, pod): &(Arc<str>, Arc<str>)| {
+        let ready = picture.nodes.get(&**node).map(|sight| sight.ready.as_ref().map(|ready| ready.status));
+        let node_state = match (picture.world.down(node), ready) {
+            (Some(DownNode { why, .. }), _) => format!("down: {why}"),
+            (None, Some(Some(ReadyStatus::True))) => "ready".to_owned(),
+            (None, Some(_)) => "not ready".to_owned(),
+            (None, None) if picture.has("nodes") => "deleted".to_owned(),
+            (None, None) => "not known".to_owned(),
         };
-        let agent = match who.agents.get(&node) {
+        let agent = match who.agents.get(&**node) {
             Some(Life::Alive) => "agent alive".to_owned(),
-            Some(Life::Silent(Some(since))) => format!("agent silent since {since:.0}"),
-            Some(Life::Silent(None)) => "agent silent".to_owned(),
+            Some(Life::Silent(Some(since))) => format!("agent not responding since {since:.0}"),
+            Some(Life::Silent(None)) => "agent not responding".to_owned(),
             None if picture.has("leases") => "no agent".to_owned(),
             None => "agent not known".to_owned(),
         };
-        Some(User { pod: pod.to_string(), node: node.to_string(), node_state, agent })
+        User { pod: pod.to_string(), node: node.to_string(), node_state, agent }
     };
-    row.pods.iter().filter_map(|pod| user(pod)).collect()
+    picture.world.users_of(key).iter().map(user).collect()
 }
 
-fn evidence(picture: &Picture, row: &Row) -> Vec<Evidence> {
+fn evidence(picture: &Picture, row: &Row, volume: Option<&VolumeId>) -> Vec<Evidence> {
+    let means_it = |driver: &str, handle: &str| volume.is_some_and(|volume| volume.is(driver, handle));
     let mut all = Vec::new();
     for node in &row.nodes {
-        for entry in picture.reports.get(node).into_iter().flat_map(|report| &report.volumes) {
-            if entry.driver == *row.driver && entry.volume_handle == *row.volume && !entry.evidence.is_empty()
-            {
+        for entry in picture.world.node_report(node).into_iter().flat_map(|report| &report.volumes) {
+            if means_it(&entry.driver, &entry.volume_handle) && !entry.evidence.is_empty() {
                 let vantage = match entry.vantage {
                     volmedic_api::resource::NodeVantage::Node => Vantage::Node(node.clone()),
                     volmedic_api::resource::NodeVantage::Host => Vantage::Host(node.clone()),

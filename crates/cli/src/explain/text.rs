@@ -6,6 +6,8 @@ use volmedic_view::Grade;
 use volmedic_view::render::{Paint, drawing};
 use volmedic_view::text::{Age, plain};
 
+use volmedic_roles::hub::rows::NO_DRIVER;
+
 use super::gather::{Advice, Explained, health};
 
 /// Past headlines that are listed; the drawing has them all.
@@ -70,7 +72,12 @@ impl Page {
             ("", name) if !explained.volume_read => {
                 self.field("volume", &format!("PersistentVolume {name}{class}"));
             }
-            ("", name) => self.field("volume", &format!("PersistentVolume {name}, of no CSI driver{class}")),
+            (NO_DRIVER, name) => {
+                self.field("volume", &format!("PersistentVolume {name}, of no CSI driver{class}"));
+            }
+            ("", name) => {
+                self.field("volume", &format!("PersistentVolume {name}, which is not there{class}"))
+            }
             (driver, name) => {
                 let known =
                     if name.is_empty() { String::new() } else { format!(" (PersistentVolume {name})") };
@@ -164,7 +171,21 @@ impl Page {
     fn advice(&mut self, explained: &Explained) {
         self.title("What to do");
         if explained.advice.is_empty() {
-            self.line("  Nothing: all is well.");
+            let mut warnings: Vec<&str> = explained
+                .events
+                .iter()
+                .filter(|told| told.warning)
+                .map(|told| told.reason.as_str())
+                .collect();
+            warnings.sort_unstable();
+            warnings.dedup();
+            self.line(&match warnings.as_slice() {
+                [] => "  Nothing: the volume is healthy.".to_owned(),
+                some => format!(
+                    "  The volume is healthy by now. Read the warnings above ({}): they may be over, or be about the pod.",
+                    plain(&some.join(", "))
+                ),
+            });
         }
         for Advice { reason, meaning, next } in &explained.advice {
             self.line(&format!("  {}", plain(reason)));

@@ -7,12 +7,12 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use volmedic_api::{Arrived, Shape, slim};
+use volmedic_api::{Arrived, Shape};
 use volmedic_inventory::{Follower, Link, Sink, Spared};
 
 use super::list::Unread;
 use super::picture::Picture;
-use super::{LEASES, PODS, Scope, shape};
+use super::{LEASES, PODS, Scope};
 
 /// Watches end when this is dropped.
 pub(crate) struct Following {
@@ -34,43 +34,19 @@ impl Following {
         let all = || client.clone();
         let mut follow = Follow { this: &mut this };
         follow.kind(scope.api(client), None, Picture::put_claim, |p, namespace, name| {
-            p.claims.take(namespace, name);
+            p.world.remove_claim(namespace, name);
         });
-        follow.kind(Api::all(all()), None, Picture::put_volume, |p, _, name| p.take_volume(name));
+        follow.kind(Api::all(all()), None, Picture::put_volume, |p, _, name| p.world.remove_volume(name));
         follow.kind(scope.api(client), Some(PODS), Picture::put_pod, |p, namespace, name| {
-            p.pods.take(namespace, name);
+            p.world.remove_pod(namespace, name);
         });
         follow.kind(scope.api(client), None, Picture::put_health, |p, namespace, name| {
-            p.healths.take(namespace, name);
+            p.world.remove_stored(namespace, name);
         });
-        follow.kind::<slim::Node>(
-            Api::all(all()),
-            None,
-            |p, o, b| p.put_node(o.name(), b),
-            |p, _, name| {
-                p.nodes.remove(name);
-            },
-        );
-        follow.kind::<shape::Report>(
-            Api::all(all()),
-            None,
-            |p, o, b| p.put_report(o.name(), b),
-            |p, _, name| {
-                p.reports.remove(name);
-            },
-        );
-        follow.kind(Api::all(all()), Some(LEASES), Picture::put_lease, |p, namespace, name| {
-            p.leases.take(namespace, name);
-        });
-        follow.kind::<shape::CsiNode>(
-            Api::all(all()),
-            None,
-            |p, o, b| p.put_csi_node(o.name(), b),
-            |p, _, name| {
-                p.node_drivers.remove(name);
-                p.backends.remove(name);
-            },
-        );
+        follow.kind(Api::all(all()), None, Picture::put_node, |p, _, name| drop(p.nodes.remove(name)));
+        follow.kind(Api::all(all()), None, Picture::put_report, |p, _, name| p.world.remove_report(name));
+        follow.kind(Api::all(all()), Some(LEASES), Picture::put_lease, Picture::take_lease);
+        follow.kind(Api::all(all()), None, Picture::put_csi_node, |p, _, name| p.take_csi_node(name));
         this
     }
 

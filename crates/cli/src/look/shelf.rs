@@ -34,10 +34,8 @@ impl<V> Shelf<V> {
             .flat_map(|(namespace, names)| names.iter().map(move |(name, value)| (namespace, &**name, value)))
     }
 
-    pub(crate) fn retain(&mut self, mut stays: impl FnMut(&str, &str, &V) -> bool) {
-        for (namespace, names) in &mut self.0 {
-            names.retain(|name, value| stays(namespace, name, value));
-        }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.values().all(HashMap::is_empty)
     }
 
     fn entry(&mut self, namespace: &str) -> &mut HashMap<Box<str>, V> {

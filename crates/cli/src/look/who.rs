@@ -1,49 +1,65 @@
-//! Who looks at volumes in this cluster, and who should but does not.
+//! What probes volumes in this cluster, and what should but does not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use volmedic_hub::{ControllerLease, ShownAgent, is_renewed};
 
-use super::picture::{AGENT_LEASE, Life, Picture};
+use super::picture::{Picture, SKEW};
 
-/// Everybody who could look, at one moment.
+/// Whether the holder of a Lease renews it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    Alive,
+    Silent(Option<Timestamp>),
+}
+
+impl Life {
+    /// By the time in the Lease; one that was given up has no holder.
+    pub(crate) fn of(lease: &ControllerLease, now: Timestamp) -> Self {
+        let held = lease.spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
+        if held && is_renewed(&lease.spec, now, SKEW) {
+            Self::Alive
+        } else {
+            Self::Silent(lease.spec.renew_time.as_ref().map(|time| time.0))
+        }
+    }
+}
+
+/// Everything that could probe, at one moment.
 #[derive(Debug)]
 pub(crate) struct Who {
-    /// By node: whether its agent lives. Nodes without one are not in it.
-    pub(crate) agents: BTreeMap<Arc<str>, Life>,
-    /// By driver: whether its controller's sidecar lives, and whether it says that the driver tells health.
-    pub(crate) controllers: BTreeMap<Arc<str>, (Life, Option<bool>)>,
+    /// By node: whether its agent runs. Nodes without one are not in it.
+    pub(crate) agents: BTreeMap<Box<str>, Life>,
+    /// By driver: whether its controller's sidecar runs.
+    pub(crate) controllers: BTreeMap<Arc<str>, Life>,
     pub(crate) hub: Option<Life>,
     pub(crate) nodes: usize,
 }
 
 impl Who {
+    /// The picture must be settled.
     pub(crate) fn new(picture: &Picture, now: Timestamp) -> Self {
-        let agents = picture.leases.iter().filter_map(|(_, name, lease)| {
-            let node = name.strip_prefix(AGENT_LEASE)?;
-            // What an agent left behind on a node that is gone says nothing any more.
-            let known = !picture.has("nodes") || picture.nodes.contains_key(node);
-            known.then(|| (Arc::from(node), lease.life(now)))
+        let agents = picture.world.show_nodes().into_iter().filter_map(|node| {
+            let life = match node.agent {
+                ShownAgent::None => return None,
+                ShownAgent::Alive | ShownAgent::Undetermined => Life::Alive,
+                ShownAgent::Silent { since } => Life::Silent(Some(since)),
+            };
+            Some((node.name, life))
         });
-        let drivers = picture.volumes.iter().map(|(_, _, volume)| &volume.driver);
-        let drivers = drivers.chain(&picture.drivers).chain(picture.node_drivers.values().flatten());
-        let mut controllers = BTreeMap::new();
-        for driver in drivers.filter(|driver| !driver.is_empty()) {
-            if !controllers.contains_key(driver) {
-                let lease = picture.controller(driver).map(|(_, lease)| {
-                    (lease.life(now), lease.tells.as_deref().map(|tells| tells != "nothing"))
-                });
-                controllers.insert(driver.clone(), lease);
-            }
-        }
+        let mut drivers = picture.world.drivers();
+        let registered = picture.drivers.iter().chain(picture.node_drivers.values().flatten());
+        drivers.extend(registered.map(|driver| Arc::from(&**driver)));
+        let controllers = drivers.into_iter().filter_map(|driver| {
+            let (_, lease) = picture.controller(&driver)?;
+            Some((driver, Life::of(lease, now)))
+        });
         Self {
             agents: agents.collect(),
-            controllers: controllers
-                .into_iter()
-                .filter_map(|(driver, found)| Some((driver, found?)))
-                .collect(),
-            hub: picture.hub().map(|(_, lease)| lease.life(now)),
+            controllers: controllers.collect(),
+            hub: picture.hub().map(|(_, lease)| Life::of(lease, now)),
             nodes: picture.nodes.len(),
         }
     }
@@ -62,16 +78,16 @@ impl Who {
         let mut parts = Vec::new();
         match self.hub {
             Some(Life::Alive) => parts.push("the hub".to_owned()),
-            Some(Life::Silent(_)) => parts.push("a hub that is silent".to_owned()),
+            Some(Life::Silent(_)) => parts.push("a hub that is not responding".to_owned()),
             None => {}
         }
         if !self.agents.is_empty() {
             let nodes = if self.nodes > 0 { format!(" of {}", self.nodes) } else { String::new() };
             let silent = self.silent().len();
-            let silent = if silent > 0 { format!(" ({silent} silent)") } else { String::new() };
+            let silent = if silent > 0 { format!(" ({silent} not responding)") } else { String::new() };
             parts.push(format!("agents on {}{nodes} nodes{silent}", self.alive()));
         }
-        let alive = self.controllers.values().filter(|(life, _)| *life == Life::Alive).count();
+        let alive = self.controllers.values().filter(|life| **life == Life::Alive).count();
         if alive > 0 {
             parts.push(format!("controllers of {alive} {}", if alive == 1 { "driver" } else { "drivers" }));
         }

@@ -60,7 +60,9 @@ pub(super) async fn watch(
             let began = Instant::now();
             if following.is_ready() {
                 let stale = following.stale();
-                view.show(&picture.lock(), stale.as_deref(), screen.as_ref())?;
+                let mut picture = picture.lock();
+                picture.settle(Timestamp::now());
+                view.show(&picture, stale.as_deref(), screen.as_ref())?;
             } else if let Some(screen) = &screen {
                 screen.draw("reading the cluster …")?;
             }

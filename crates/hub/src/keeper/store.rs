@@ -143,8 +143,8 @@ impl Store {
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let mut object = object(key);
         object["metadata"]["ownerReferences"] =
-            json!([{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": key.name, "uid": owner}]);
-        object["spec"] = json!({"persistentVolumeClaimName": key.name});
+            json!([{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": &*key.name, "uid": owner}]);
+        object["spec"] = json!({"persistentVolumeClaimName": &*key.name});
         let body = serde_json::to_vec(&object).map_err(|error| Failure::Refused(error.to_string()))?;
         let request = resource(key).create(&params, body);
         self.call("created", request.map_err(|error| Failure::Refused(error.to_string()))?).await
@@ -245,6 +245,6 @@ fn object(key: &ClaimKey) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": "VolumeHealth",
-        "metadata": {"name": key.name, "namespace": key.namespace},
+        "metadata": {"name": &*key.name, "namespace": &*key.namespace},
     })
 }

@@ -1,6 +1,8 @@
 //! Which vantages probe a claim's volume, by what their owners say and whether they run. Without such evidence there is
 //! no health.
 
+use std::sync::Arc;
+
 use volmedic_api::resource::{ControllerReport, Coverage, LeaseName, NodeReport, NodeVantage, VantageKind};
 use volmedic_api::{ControllerCoverage, Probed};
 use volmedic_health::{Conditions, NotProbed, Reason, WellKnown};
@@ -20,6 +22,11 @@ pub struct Controller {
     /// What it says it probes. Controllers older than version 0.2 do not say it, and are not found.
     pub coverage: ControllerCoverage,
 }
+
+const RUN_AGENT: &str = "Run Volmedic's agent on that node (its DaemonSet); it needs nothing of the driver.";
+const UPDATE_AGENT: &str = "Update the agent to the version of the hub.";
+const NO_DRIVER: &str = "Nothing to repair; the agent checks it as soon as a pod uses it.";
+const RUN_CONTROLLER: &str = "Nothing to repair. To probe volumes that no pod uses, run `volmedic controller` beside a driver that reports health.";
 
 /// What a node's coverage says of one volume.
 enum Covered<'a> {
@@ -104,7 +111,11 @@ impl World {
                         "the agent's Lease of node {node} was not read, so it is unknown whether one runs"
                     ),
                 ),
-                None => (Unknown::NotProbed, format!("no agent runs on node {node}, where it is used")),
+                None => {
+                    let message = format!("no agent runs on node {node}, where it is used");
+                    let why = Unprobed { advice: RUN_AGENT, ..Unprobed::new(Unknown::NotProbed, message) };
+                    return Evidence { views: Vec::new(), why: Some(why) };
+                }
                 Some(Life::Silent { since }) => (Unknown::AgentNotResponding, not_responding(since)),
                 Some(Life::Alive | Life::Undetermined) => {
                     (Unknown::NotProbed, format!("the agent on node {node} has not stored a report yet"))
@@ -160,7 +171,7 @@ impl World {
             (_, None) => {
                 let message =
                     format!("no agent runs on node {node}, where it is used; there is only an old report");
-                why = Some(Unprobed::new(Unknown::NotProbed, message));
+                why = Some(Unprobed { advice: RUN_AGENT, ..Unprobed::new(Unknown::NotProbed, message) });
             }
             (Covered::Not(word, text), _) => {
                 why = Some(not_probed(&format!("the agent on node {node} does not probe it"), word, text));
@@ -182,7 +193,7 @@ impl World {
                 };
                 let message =
                     format!("the agent on node {node}{version} does not report what it probes; update it");
-                why = Some(Unprobed::new(Unknown::NotProbed, message));
+                why = Some(Unprobed { advice: UPDATE_AGENT, ..Unprobed::new(Unknown::NotProbed, message) });
             }
         }
         let mut views = Vec::new();
@@ -200,9 +211,6 @@ impl World {
     /// What the driver's controller says: where the API server keeps it in the claim, there; else to us. That it says
     /// nothing counts as health only while it runs, reaches its driver, and the driver reports health.
     pub(super) fn controller(&self, key: &ClaimKey, volume: Option<&VolumeId>) -> Evidence {
-        let Some((driver, handle)) = volume.and_then(|volume| volume.csi.as_ref()) else {
-            return Evidence::none(Unknown::NotProbed, "no CSI driver serves it".to_owned());
-        };
         let report = self.report(key);
         let mut seen: Vec<Seen> = match report {
             Some(report) => self.reported(report),
@@ -215,6 +223,10 @@ impl World {
         if !seen.is_empty() {
             return Evidence { views: vec![view(seen)], why: None };
         }
+        let Some((driver, handle)) = volume.and_then(|volume| volume.csi.as_ref()) else {
+            let why = Unprobed::new(Unknown::NotProbed, "no CSI driver serves it".to_owned());
+            return Evidence { views: Vec::new(), why: Some(Unprobed { advice: NO_DRIVER, ..why }) };
+        };
         match self.controller_state(driver, handle, report.and_then(|report| report.lease.as_ref())) {
             Ok(()) => Evidence { views: vec![view(Vec::new())], why: None },
             Err(why) => Evidence { views: Vec::new(), why: Some(why) },
@@ -234,8 +246,8 @@ impl World {
         }
         let found = self.drivers.get(driver);
         let Some(lease) = found.map(|found| &found.lease).or(named) else {
-            let message = format!("driver {driver} has no controller sidecar that checks its volumes");
-            return no(Unknown::NotProbed, message);
+            let message = format!("driver {driver} has no controller sidecar that reports what it probes");
+            return Err(Unprobed { advice: RUN_CONTROLLER, ..Unprobed::new(Unknown::NotProbed, message) });
         };
         match self.controllers.word(Some(lease)) {
             Word::Stands => {}
@@ -284,7 +296,7 @@ impl World {
 
     /// What the controller said of this claim's driver; empty if nothing is wrong, or it said nothing.
     fn kept_in_claim(&self, key: &ClaimKey) -> Vec<Seen> {
-        let kept = self.claims.get(key).and_then(|claim| claim.body.status.health_status.as_ref());
+        let kept = self.claims.get(key).and_then(|claim| claim.kept.as_deref());
         let Some(kept) = kept else { return Vec::new() };
         let since = kept.time().map_or(Since::Unsaid, Since::NotAfter);
         let conditions = Conditions::new(kept.conditions());
@@ -353,14 +365,14 @@ impl World {
         }
         let is_of = |key: &&ClaimKey| {
             let csi = self.volume_of(key).and_then(|volume| volume.id.csi.as_ref());
-            csi.is_some_and(|(driver, _)| changed.contains(driver))
+            csi.is_some_and(|(driver, _)| changed.contains(&**driver))
         };
         let touched: Vec<ClaimKey> = self.stored.keys().filter(is_of).cloned().collect();
-        self.dirty.extend(touched);
+        self.touch_all(touched);
     }
 
     /// The drivers of all volumes.
-    pub fn drivers(&self) -> std::collections::BTreeSet<Box<str>> {
+    pub fn drivers(&self) -> std::collections::BTreeSet<Arc<str>> {
         let drivers = self.volumes.values().filter_map(|volume| volume.id.csi.as_ref());
         drivers.map(|(driver, _)| driver.clone()).collect()
     }

@@ -1,10 +1,13 @@
 //! Whom to believe about a claim.
 
+use std::sync::Arc;
+
 use volmedic_api::resource::{ConditionStatus, HealthCondition, NodeReport, VantageKind};
 use volmedic_health::{Condition, Conditions, Status, WellKnown};
 
 use super::evidence::Evidence;
-use super::{Marks, Source, Stored, World};
+use super::records::Phase;
+use super::{Marks, Source, Stored, Uid, World};
 use crate::ClaimKey;
 use crate::agents::Life;
 use crate::controllers::Word;
@@ -19,16 +22,16 @@ const NAMED: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Case {
     /// None when there is no such claim.
-    pub(crate) uid: Option<Box<str>>,
+    pub(crate) uid: Option<Uid>,
     pub(crate) facts: Facts,
     pub(crate) stored: Option<Stored>,
     /// The PersistentVolume and what it is marked with.
-    pub(crate) marks: Option<(Box<str>, Marks)>,
+    pub(crate) marks: Option<(Arc<str>, Marks)>,
 }
 
 impl World {
     pub(crate) fn case(&self, key: &ClaimKey) -> Case {
-        let marks = self.volume_of(key).map(|volume| (volume.id.name.clone(), volume.marks.clone()));
+        let marks = self.volume_of(key).map(|volume| (volume.id.name.clone(), volume.marks()));
         Case {
             uid: self.claims.get(key).map(|claim| claim.uid.clone()),
             facts: self.facts(key),
@@ -43,8 +46,8 @@ impl World {
         let Evidence { mut views, why: no_controller } = self.controller(key, volume.as_ref());
         views.extend(self.cluster(key));
         let (mut undetermined, mut not_from_nodes) = (Vec::new(), Vec::new());
-        for (node, pods) in self.users.of(key).filter(|(node, _)| self.nodes.contains(*node)) {
-            views.extend(self.kubelet(key, node, pods.iter().map(AsRef::as_ref), volume.as_ref()));
+        for (node, pods) in self.users.of(key).filter(|(node, _)| self.is_there(node)) {
+            views.extend(self.kubelet(key, node, pods.iter().map(|(_, pod)| &**pod), volume.as_ref()));
             let life = self.agents.life(node);
             if life == Some(Life::Undetermined) || !self.heard.contains(&Source::Leases) {
                 undetermined.push(node.into());
@@ -75,7 +78,7 @@ impl World {
 
     /// Why no vantage probes a volume: one word and one sentence.
     fn unprobed(&self, key: &ClaimKey, from_nodes: Vec<Unprobed>, controller: Option<Unprobed>) -> Unprobed {
-        let bound = self.claims.get(key).is_some_and(|claim| claim.body.spec.volume_name.is_some());
+        let bound = self.claims.get(key).is_some_and(|claim| claim.phase != Phase::Pending);
         if self.volume_of(key).is_none() {
             let (reason, message) = match bound {
                 false => (Unknown::NotBound, "the claim is not bound to a volume"),
@@ -111,12 +114,12 @@ impl World {
         Unprobed { message, ..worse }
     }
 
-    /// Nodes that are down while the claim is used there.
+    /// Nodes that are down while the claim is used there; and a claim that lost its volume.
     fn cluster(&self, key: &ClaimKey) -> Option<View> {
         let down = self.users.of(key).filter_map(|(node, pods)| Some((node, pods, self.down.get(node)?)));
         let (mut sentences, mut since) = (Vec::new(), None);
         for (node, pods, down) in down {
-            let shown: Vec<&str> = pods.iter().take(NAMED).map(AsRef::as_ref).collect();
+            let shown: Vec<&str> = pods.iter().take(NAMED).map(|(_, pod)| &**pod).collect();
             let more = match pods.len().saturating_sub(NAMED) {
                 0 => String::new(),
                 more => format!(" and {more} more"),
@@ -130,10 +133,19 @@ impl World {
             ));
             since = Some(since.map_or(down.since, |since: jiff::Timestamp| since.min(down.since)));
         }
-        let condition =
-            Condition::new(Status::Inaccessible, WellKnown::NodeDown.into(), &sentences.join("; "));
-        let seen = Seen { what: What::Wrong(condition), since: Since::Exactly(since?) };
-        Some(View { kind: VantageKind::Cluster, node: None, verified: None, seen: vec![seen] })
+        let wrong = |reason: WellKnown, message: &str, since| Seen {
+            what: What::Wrong(Condition::new(Status::Inaccessible, reason.into(), message)),
+            since,
+        };
+        let mut seen = Vec::new();
+        if let Some(since) = since {
+            seen.push(wrong(WellKnown::NodeDown, &sentences.join("; "), Since::Exactly(since)));
+        }
+        if let Some(claim) = self.claims.get(key).filter(|claim| claim.phase == Phase::Lost) {
+            let message = format!("the PersistentVolume {} of the claim is gone", claim.volume);
+            seen.push(wrong(WellKnown::VolumeNotFound, &message, Since::Unsaid));
+        }
+        (!seen.is_empty()).then(|| View { kind: VantageKind::Cluster, node: None, verified: None, seen })
     }
 
     /// What the kubelet says of the volume in its pods, and of the backend of the driver.
@@ -155,8 +167,9 @@ impl World {
         let driver = volume.and_then(|volume| volume.csi.as_ref()).map(|(driver, _)| driver);
         for backend in self.backends.get(node).into_iter().flatten() {
             if driver.is_some_and(|driver| **driver == *backend.name) {
-                let concerning =
-                    backend.health_conditions.iter().flatten().filter(|one| self.concerns(key, one));
+                let claim = self.claims.get(key);
+                let concerns = |one: &&ToldCondition| claim.is_some_and(|claim| claim.is_concerned_by(one));
+                let concerning = backend.health_conditions.iter().flatten().filter(concerns);
                 for one in concerning {
                     spoke = true;
                     let since = one.last_transition_time.as_ref();
@@ -182,14 +195,9 @@ impl World {
         spoke.then_some(view)
     }
 
-    /// Whether trouble of a backend concerns a claim: it may be about some kinds of volume only.
-    fn concerns(&self, key: &ClaimKey, told: &ToldCondition) -> bool {
-        let Some(claim) = self.claims.get(key) else { return false };
-        let spec = &claim.body.spec;
-        let mode = spec.volume_mode.as_deref().unwrap_or("Filesystem");
-        let fits_mode = told.volume_mode.as_deref().is_none_or(|told| told == mode);
-        let modes = spec.access_modes.as_deref().unwrap_or_default();
-        fits_mode && told.access_mode.as_ref().is_none_or(|told| modes.contains(told))
+    /// Whether a node exists, as far as nodes were read.
+    pub(super) fn is_there(&self, node: &str) -> bool {
+        self.nodes.contains(node) || !self.heard.contains(&Source::Nodes)
     }
 
     /// Said only where it matters.

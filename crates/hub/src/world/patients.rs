@@ -50,13 +50,14 @@ impl World {
 
     /// `None` if it is bound to no volume of a CSI driver.
     pub fn patient(&self, key: &ClaimKey) -> Option<Patient> {
-        let uid = self.claims.get(key)?.uid.clone();
+        let uid = self.claims.get(key)?.uid.to_string().into();
         let volume = &self.volume_of(key)?.id;
-        let (driver, handle) = volume.csi.clone()?;
+        let (driver, handle) = volume.csi.as_ref()?;
         let views = self.facts(key).views;
-        let nodes = self.users.of(key).map(|(node, _)| node).filter(|node| self.nodes.contains(*node));
+        let nodes = self.users.of(key).map(|(node, _)| node).filter(|node| self.is_there(node));
         let beds = nodes.map(|node| bed(node, &views)).collect();
-        Some(Patient { uid, volume: volume.name.clone(), driver, handle, beds })
+        let [volume, driver, handle] = [&volume.name, driver, handle].map(|text| (&**text).into());
+        Some(Patient { uid, volume, driver, handle, beds })
     }
 
     /// How many volumes are in use, each counted once for each node, by driver.
@@ -66,9 +67,9 @@ impl World {
             let volume = self.volume_of(claim);
             if let Some((driver, _)) = volume.and_then(|volume| volume.id.csi.as_ref()) {
                 let known = nodes.filter(|node| self.nodes.contains(*node)).count();
-                match counts.get_mut(driver) {
+                match counts.get_mut(&**driver) {
                     Some(count) => *count += known,
-                    None => drop(counts.insert(driver.clone(), known)),
+                    None => drop(counts.insert((&**driver).into(), known)),
                 }
             }
         }

@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use volmedic_api::resource::{HealthWord, VolumeHealthStatus};
+use volmedic_api::resource::{HealthWord, NodeReport, VolumeHealthStatus};
 
 use super::{DownNode, World};
 use crate::agents::Life;
-use crate::facts::VolumeId;
+use crate::facts::{Facts, Unprobed, VolumeId};
 use crate::unknown::advice;
 use crate::{ClaimKey, merge};
 
@@ -17,8 +18,12 @@ use crate::{ClaimKey, merge};
 #[derive(Debug)]
 pub struct ShownClaim<'a> {
     pub volume: Option<&'a VolumeId>,
-    /// The names of the pods that use it, by node.
-    pub users: Vec<(&'a str, &'a BTreeSet<Box<str>>)>,
+    /// Each node and pod that uses it, in order.
+    pub users: &'a [(Arc<str>, Arc<str>)],
+    /// The name of the PersistentVolume, also if that is not there; empty if the claim names none.
+    pub volume_name: &'a str,
+    /// The driver that was asked to make the volume.
+    pub provisioner: Option<&'a Arc<str>>,
     /// What is stored; or for a claim that has no object, what would be if there were one.
     pub status: Cow<'a, VolumeHealthStatus>,
     /// What to do about it, where its health is unknown.
@@ -83,22 +88,98 @@ impl World {
 
     /// `None` if there is no such claim.
     pub fn show(&self, now: Timestamp, key: &ClaimKey) -> Option<ShownClaim<'_>> {
-        self.claims.get(key)?;
-        let volume = self.volume_of(key).map(|volume| &volume.id);
-        let stored = self.stored.get(key).and_then(|stored| stored.status.as_ref());
-        let facts = stored.is_none().then(|| self.facts(key));
-        let status = match (stored, &facts) {
-            (Some(status), _) => Cow::Borrowed(status),
-            (None, Some(facts)) => Cow::Owned(merge(now, facts, None)),
-            (None, None) => return None,
-        };
+        match self.stored.get(key).and_then(|stored| stored.status.as_ref()) {
+            Some(status) => self.shown(key, Cow::Borrowed(status), None),
+            None => {
+                let facts = self.facts(key);
+                let status = merge(now, &facts, None);
+                self.shown(key, Cow::Owned(status), facts.unprobed)
+            }
+        }
+    }
+
+    /// The same as it should be stored by now, whatever is stored: for a caller that is not the hub. `more` may add what
+    /// else is known.
+    pub fn show_merged(
+        &self,
+        now: Timestamp,
+        key: &ClaimKey,
+        more: impl FnOnce(&mut Facts),
+    ) -> Option<ShownClaim<'_>> {
+        let mut facts = self.facts(key);
+        more(&mut facts);
+        let status = merge(now, &facts, self.own_stored(key));
+        self.shown(key, Cow::Owned(status), facts.unprobed)
+    }
+
+    fn shown<'a>(
+        &'a self,
+        key: &ClaimKey,
+        status: Cow<'a, VolumeHealthStatus>,
+        unprobed: Option<Unprobed>,
+    ) -> Option<ShownClaim<'a>> {
+        let claim = self.claims.get(key)?;
         let reason = status.headline.reason.as_deref();
         let unknown = status.headline.health == HealthWord::HealthUnknown && status.headline.status.is_none();
         let advice = unknown.then(|| {
-            let unprobed = facts.and_then(|facts| facts.unprobed).filter(|_| status.vantages.is_empty());
+            let unprobed = unprobed.filter(|_| status.vantages.is_empty());
             unprobed.map_or_else(|| advice(reason.unwrap_or_default()), |unprobed| unprobed.advice)
         });
-        Some(ShownClaim { volume, users: self.users.of(key).collect(), status, advice })
+        Some(ShownClaim {
+            volume: self.volume_of(key).map(|volume| &volume.id),
+            volume_name: &claim.volume,
+            provisioner: claim.provisioner.as_ref(),
+            users: self.users.all_of(key),
+            status,
+            advice,
+        })
+    }
+
+    /// What is stored of this very claim, and not of an earlier one of the same name.
+    pub fn own_stored(&self, key: &ClaimKey) -> Option<&VolumeHealthStatus> {
+        let (claim, stored) = (self.claims.get(key)?, self.stored.get(key)?);
+        stored.status.as_ref().filter(|_| stored.owner.as_ref() == Some(&claim.uid))
+    }
+
+    /// Each node and pod that uses a claim, in order.
+    pub fn users_of(&self, key: &ClaimKey) -> &[(Arc<str>, Arc<str>)] {
+        self.users.all_of(key)
+    }
+
+    /// Why a node is down, if it is.
+    pub fn down(&self, node: &str) -> Option<&DownNode> {
+        self.down.get(node)
+    }
+
+    /// The names of the PersistentVolumes that claims name.
+    pub fn volume_names(&self) -> Vec<Arc<str>> {
+        let names = self.claims.values().map(|claim| &claim.volume);
+        names.filter(|name| !name.is_empty()).cloned().collect()
+    }
+
+    /// The name of the PersistentVolume of a claim; empty if it has none.
+    pub fn volume_name_of(&self, key: &ClaimKey) -> &str {
+        self.claims.get(key).map_or("", |claim| &claim.volume)
+    }
+
+    /// The StorageClass of a claim.
+    pub fn class_of(&self, key: &ClaimKey) -> Option<&str> {
+        self.claims.get(key)?.class.as_deref()
+    }
+
+    /// Whether the API server keeps in a claim what its driver's controller says.
+    pub fn is_kept_in_claim(&self, key: &ClaimKey) -> bool {
+        self.claims.get(key).is_some_and(|claim| claim.kept.is_some())
+    }
+
+    /// The report of the agent on a node.
+    pub fn node_report(&self, node: &str) -> Option<&NodeReport> {
+        self.reports.get(node)
+    }
+
+    /// What the agents report, by node.
+    pub fn node_reports(&self) -> impl Iterator<Item = (&str, &NodeReport)> {
+        self.reports.iter().map(|(node, report)| (&**node, report))
     }
 
     /// What is stored of a claim, if it is there.
@@ -131,7 +212,6 @@ impl World {
 #[cfg(test)]
 mod tests {
     use parking_lot::Mutex;
-    use std::sync::Arc;
 
     use super::*;
     use crate::shape;

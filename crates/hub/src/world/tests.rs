@@ -10,6 +10,7 @@ use crate::facts::{Seen, View, What};
 
 mod evidence;
 mod patients;
+mod size;
 
 const DRIVER: &str = "disk.example.net";
 
@@ -208,7 +209,7 @@ fn the_controller_is_heard_through_the_claim_and_not_about_nodes() {
     assert_eq!(views(&world, "b"), ["controller: Inaccessible/VolumeNotFound Unrecognized(0)/New"]);
     claim(&mut world, "b", told(json!(null)));
     let nobody =
-        "no pod uses it, and driver disk.example.net has no controller sidecar that checks its volumes";
+        "no pod uses it, and driver disk.example.net has no controller sidecar that reports what it probes";
     check_unprobed(&world, "b", "NotProbed", nobody);
     found_controller(&mut world, "12:00:00", all_probed());
     assert_eq!(views(&world, "b"), ["controller:"], "it runs, and says that nothing is wrong");
@@ -273,7 +274,7 @@ fn a_silent_agent_is_told_and_one_that_was_never_there_is_not() {
     );
     world.remove_lease("n1");
     let why = "no agent runs on node n1, where it is used; there is only an old report, and driver disk.example.net has \
-               no controller sidecar that checks its volumes";
+               no controller sidecar that reports what it probes";
     check_unprobed(&world, "a", "NotProbed", why);
 }
 

@@ -1,31 +1,35 @@
 //! Who uses which claim on which node.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
+use super::records::Words;
 use crate::ClaimKey;
 use crate::shape::{self, Told};
 
 /// What a pod uses, as far as it matters. Nothing in here changes which pod it is.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PodRecord {
-    pub(super) node: Box<str>,
-    /// The volume's name in the pod, and the claim's.
-    pub(super) uses: Vec<(Box<str>, Box<str>)>,
+    pub(super) node: Arc<str>,
+    /// The claims, each with what the kubelet says of it.
+    pub(super) uses: Box<[(Arc<str>, Option<Box<Told>>)]>,
     /// Drivers of inline volumes.
-    pub(super) inline: Vec<Box<str>>,
-    /// What the kubelet says, by the volume's name in the pod.
-    pub(super) told: Vec<(Box<str>, Told)>,
+    pub(super) inline: Box<[Arc<str>]>,
 }
 
 impl PodRecord {
     /// None for a pod that uses nothing anywhere: not scheduled, finished, or without such volumes.
-    pub(super) fn new(name: &str, pod: &shape::Pod) -> Option<Self> {
+    pub(super) fn new(name: &str, pod: &shape::Pod, words: &mut Words) -> Option<Self> {
         let node = pod.spec.node_name.as_deref().filter(|node| !node.is_empty())?;
         if matches!(pod.status.phase.as_str(), "Succeeded" | "Failed") {
             return None;
         }
         let volumes = pod.spec.volumes.as_deref().unwrap_or_default();
-        let uses: Vec<(Box<str>, Box<str>)> = volumes
+        let told = |volume: &str| {
+            let mut all = pod.status.volume_health.iter().flatten();
+            all.find(|entry| entry.name == volume).map(|entry| Box::new(entry.told.clone()))
+        };
+        let uses: Vec<(Arc<str>, Option<Box<Told>>)> = volumes
             .iter()
             .filter_map(|volume| {
                 let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {
@@ -33,66 +37,86 @@ impl PodRecord {
                     (None, Some(_)) => format!("{name}-{}", volume.name).into(),
                     (None, None) => return None,
                 };
-                Some((volume.name.as_str().into(), claim))
+                Some((claim, told(&volume.name)))
             })
             .collect();
-        let inline: Vec<Box<str>> =
-            volumes.iter().filter_map(|volume| Some(volume.csi.as_ref()?.driver.as_str().into())).collect();
+        let inline = volumes.iter().filter_map(|volume| Some(words.get(&volume.csi.as_ref()?.driver)));
+        let inline: Box<[Arc<str>]> = inline.collect();
         if uses.is_empty() && inline.is_empty() {
             return None;
         }
-        let told = pod.status.volume_health.iter().flatten();
-        let told = told.map(|entry| (entry.name.as_str().into(), entry.told.clone())).collect();
-        Some(Self { node: node.into(), uses, inline, told })
+        Some(Self { node: words.get(node), uses: uses.into_boxed_slice(), inline })
     }
 }
 
+/// A node and a pod on it.
+type User = (Arc<str>, Arc<str>);
+
 #[derive(Debug, Default)]
 pub(super) struct Users {
-    pods: HashMap<(Box<str>, Box<str>), PodRecord>,
-    /// The names of the pods that use a claim, by claim and node.
-    by_claim: HashMap<ClaimKey, BTreeMap<Box<str>, BTreeSet<Box<str>>>>,
-    by_node: HashMap<Box<str>, BTreeSet<ClaimKey>>,
+    /// By namespace and name.
+    pods: HashMap<(Arc<str>, Arc<str>), PodRecord>,
+    /// Each node and pod that uses a claim, in order.
+    by_claim: HashMap<ClaimKey, Box<[User]>>,
+    by_node: HashMap<Arc<str>, BTreeSet<ClaimKey>>,
 }
 
 impl Users {
-    /// Puts a pod in the place of what was known of it; `None` if it is gone. Answers the claims that concerns.
-    pub(super) fn put(&mut self, namespace: &str, name: &str, pod: Option<PodRecord>) -> BTreeSet<ClaimKey> {
-        let key = (namespace.into(), name.into());
+    /// Puts a pod in the place of what was known of it; `None` if it is gone. Answers the claims that concerns. `share`
+    /// gives a key the text of what is known already.
+    pub(super) fn put(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &str,
+        pod: Option<PodRecord>,
+        share: impl Fn(ClaimKey) -> ClaimKey,
+    ) -> BTreeSet<ClaimKey> {
+        let key: (Arc<str>, Arc<str>) = (namespace.clone(), name.into());
         if self.pods.get(&key) == pod.as_ref() {
             return BTreeSet::new();
         }
+        let claim_key = |claim: &Arc<str>| ClaimKey { namespace: namespace.clone(), name: claim.clone() };
         let mut touched = BTreeSet::new();
         if let Some(old) = self.pods.remove(&key) {
-            for (_, claim) in &old.uses {
-                let claim = ClaimKey::new(namespace, claim);
+            for (claim, _) in &old.uses {
+                let claim = claim_key(claim);
                 self.unlink(&claim, &old.node, name);
                 touched.insert(claim);
             }
         }
-        if let Some(pod) = pod {
-            for (_, claim) in &pod.uses {
-                let claim = ClaimKey::new(namespace, claim);
-                let nodes = self.by_claim.entry(claim.clone()).or_default();
-                nodes.entry(pod.node.clone()).or_default().insert(name.into());
-                self.by_node.entry(pod.node.clone()).or_default().insert(claim.clone());
-                touched.insert(claim);
+        if let Some(mut pod) = pod {
+            for (claim, _) in &mut pod.uses {
+                let shared = share(claim_key(claim));
+                *claim = shared.name.clone();
+                self.link(shared.clone(), (pod.node.clone(), key.1.clone()));
+                touched.insert(shared);
             }
             self.pods.insert(key, pod);
         }
         touched
     }
 
-    fn unlink(&mut self, claim: &ClaimKey, node: &str, pod: &str) {
-        let Some(nodes) = self.by_claim.get_mut(claim) else { return };
-        let Some(pods) = nodes.get_mut(node) else { return };
-        pods.remove(pod);
-        if !pods.is_empty() {
-            return;
+    fn link(&mut self, claim: ClaimKey, user: User) {
+        let known = self.by_claim.entry(claim.clone()).or_default();
+        if let Err(place) = known.binary_search(&user) {
+            let mut all = std::mem::take(known).into_vec();
+            all.reserve_exact(1);
+            all.insert(place, user.clone());
+            *known = all.into_boxed_slice();
         }
-        nodes.remove(node);
-        if nodes.is_empty() {
+        self.by_node.entry(user.0).or_default().insert(claim);
+    }
+
+    fn unlink(&mut self, claim: &ClaimKey, node: &str, pod: &str) {
+        let Some(users) = self.by_claim.get_mut(claim) else { return };
+        let left: Vec<User> = std::mem::take(users).into_vec();
+        *users = left.into_iter().filter(|(on, name)| **on != *node || **name != *pod).collect();
+        let still = users.iter().any(|(on, _)| **on == *node);
+        if users.is_empty() {
             self.by_claim.remove(claim);
+        }
+        if still {
+            return;
         }
         if let Some(claims) = self.by_node.get_mut(node) {
             claims.remove(claim);
@@ -108,28 +132,31 @@ impl Users {
     }
 
     pub(super) fn nodes(&self) -> BTreeSet<Box<str>> {
-        self.by_node.keys().cloned().collect()
+        self.by_node.keys().map(|node| (&**node).into()).collect()
     }
 
-    /// The nodes that a claim is used on, with the names of the pods.
-    pub(super) fn of(&self, claim: &ClaimKey) -> impl Iterator<Item = (&str, &BTreeSet<Box<str>>)> {
-        self.by_claim.get(claim).into_iter().flatten().map(|(node, pods)| (&**node, pods))
+    /// Each node and pod that uses a claim, in order.
+    pub(super) fn all_of(&self, claim: &ClaimKey) -> &[User] {
+        self.by_claim.get(claim).map_or(&[], |users| users)
+    }
+
+    /// The nodes that a claim is used on, each with its pods there.
+    pub(super) fn of(&self, claim: &ClaimKey) -> impl Iterator<Item = (&str, &[User])> {
+        self.all_of(claim).chunk_by(|(one, _), (other, _)| one == other).map(|users| (&*users[0].0, users))
     }
 
     /// Every claim that is used, with the nodes.
     pub(super) fn all(&self) -> impl Iterator<Item = (&ClaimKey, impl Iterator<Item = &str>)> {
-        self.by_claim.iter().map(|(claim, nodes)| (claim, nodes.keys().map(AsRef::as_ref)))
+        self.by_claim.keys().map(|claim| (claim, self.of(claim).map(|(node, _)| node)))
     }
 
     /// What the kubelet says of a claim in one pod.
     pub(super) fn told<'a>(&'a self, claim: &'a ClaimKey, pod: &str) -> impl Iterator<Item = &'a Told> {
         let pod = self.pods.get(&(claim.namespace.clone(), pod.into()));
         pod.into_iter()
-            .flat_map(move |pod| {
-                let volumes = pod.uses.iter().filter(move |(_, used)| *used == claim.name);
-                volumes.flat_map(|(volume, _)| pod.told.iter().filter(move |(name, _)| name == volume))
-            })
-            .map(|(_, told)| told)
+            .flat_map(|pod| &pod.uses)
+            .filter(|(used, _)| *used == claim.name)
+            .filter_map(|(_, told)| told.as_deref())
     }
 
     /// The drivers of inline volumes, by node.

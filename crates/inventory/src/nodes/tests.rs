@@ -17,7 +17,7 @@ fn node(name: &str, status: &str, taints: &Value) -> Value {
 
 fn seen(object: &Value) -> NodeSight {
     let object: Arrived<slim::Node> = arrived(object);
-    sight(&object, object.body.as_ref().unwrap())
+    NodeSight::new(&object, object.body.as_ref().unwrap())
 }
 
 #[test]

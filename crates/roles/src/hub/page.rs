@@ -1,6 +1,5 @@
 //! What the hub shows: all claims of the cluster, as they are stored or would be.
 
-use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,9 @@ use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 use volmedic_api::resource::{PastHeadline, VolumeHealthStatus};
 use volmedic_health::Health;
-use volmedic_hub::{ClaimKey, ShownAgent, ShownClaim, ShownNode, World};
+use volmedic_hub::{ClaimKey, ShownAgent, ShownNode, World};
+
+use super::rows::{NO_DRIVER, Names, row};
 use volmedic_inventory::Nodes;
 use volmedic_view::{About, AgentState, Heal, History, Moment, NodeState, Row};
 
@@ -22,8 +23,6 @@ pub(super) const CHANGES: usize = 1_000;
 const AT_ONCE: usize = 500;
 /// Out of touch with the API server for longer is said on the page.
 pub(super) const STALE_AFTER: Duration = Duration::from_secs(30);
-/// Where a volume is no CSI driver's.
-const NO_DRIVER: &str = "kubernetes.io/in-tree";
 /// How often it is looked whether enough was read to begin.
 const ROUND: Duration = Duration::from_millis(200);
 
@@ -98,45 +97,6 @@ fn about(key: &ClaimKey, status: &VolumeHealthStatus) -> stored::About {
         volume: volume.unwrap_or_default().into(),
         claim: format!("{}/{}", key.namespace, key.name),
     }
-}
-
-/// Texts that many rows have in common.
-#[derive(Default)]
-struct Names(HashMap<Box<str>, Arc<str>>);
-
-impl Names {
-    fn get(&mut self, name: &str) -> Arc<str> {
-        if let Some(known) = self.0.get(name) {
-            return known.clone();
-        }
-        let new: Arc<str> = name.into();
-        self.0.insert(name.into(), new.clone());
-        new
-    }
-}
-
-fn row(key: &ClaimKey, shown: &ShownClaim<'_>, names: &mut Names) -> Row {
-    let ShownClaim { volume, users, status, advice } = shown;
-    let (driver, handle) = match volume.map(|volume| (&volume.csi, &volume.name)) {
-        Some((Some((driver, handle)), _)) => (&**driver, &**handle),
-        Some((None, name)) => (NO_DRIVER, &**name),
-        None => (
-            status.driver.as_deref().unwrap_or(NO_DRIVER),
-            status.volume_handle.as_deref().unwrap_or_default(),
-        ),
-    };
-    let pods: BTreeSet<&str> = users.iter().flat_map(|(_, pods)| pods.iter().map(AsRef::as_ref)).collect();
-    let row = Row {
-        namespace: key.namespace.clone(),
-        claim: key.name.clone(),
-        nodes: users.iter().map(|(node, _)| names.get(node)).collect(),
-        pods: pods.into_iter().map(Into::into).collect(),
-        ..Row::new(names.get(driver), handle.into())
-    };
-    let row = stored::fill(row, status, |name| names.get(name));
-    // Since when nothing probes a volume is not known.
-    let since = row.since.filter(|_| !(row.health == Health::Unknown && row.seen_by.is_empty()));
-    Row { since, advice: advice.map(|advice| names.get(advice)), ..row }
 }
 
 impl Source {

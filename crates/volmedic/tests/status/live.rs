@@ -71,7 +71,8 @@ async fn furnish(stage: &Stage) {
     stage.claim("shop", "data", DISK).await;
     objects::pod(&stage.client, "shop", "db", "worker-1", &["data"]).await.unwrap();
     stage.lease("volmedic-agent-worker-1", "agent-1", true).await;
-    stage.node_report("worker-1", json!({})).await;
+    let coverage = json!({"groups": [{"probedFrom": ["Host"], "persistentVolumes": ["pv-shop-data"]}]});
+    stage.node_report("worker-1", json!({ "coverage": coverage })).await;
 }
 
 #[tokio::test]
@@ -83,7 +84,7 @@ async fn changes_are_lines() {
     let wrong = json!({"type": "HealthWarning", "status": "True", "errorCode": "Degraded", "reason": "DiskDegrading",
         "message": "9 sectors", "lastTransitionTime": LONG_AGO});
     let vantage = json!({"name": "pushed/scan", "kind": "Pushed", "source": "scan", "health": "HealthWarning",
-        "since": LONG_AGO, "healthConditions": [wrong]});
+        "since": LONG_AGO, "expires": "2036-08-21T10:00:00Z", "healthConditions": [wrong]});
     stage
         .health(
             "shop",
@@ -92,14 +93,17 @@ async fn changes_are_lines() {
         )
         .await;
     watch
-        .wait("shop/data: Healthy -> Degraded/DiskDegrading (9 sectors), seen by pushed/scan. Next: Plan its")
+        .wait(
+            "shop/data: Healthy -> Degraded/DiskDegrading (9 sectors; others see it differently: host/worker-1 sees nothing \
+             wrong), seen by pushed/scan. Next: Plan its",
+        )
         .await;
     objects::set_node_ready(&stage.client, "worker-1", "Unknown").await.unwrap();
     stage.kubectl(&["taint", "node", "worker-1", "node.kubernetes.io/unreachable:NoExecute"]);
     watch.wait("shop/data: Degraded/DiskDegrading -> Inaccessible/NodeDown").await;
     stage.kubectl(&["delete", "volumehealth", "-n", "shop", "data"]);
     stage.kubectl(&["delete", "pod", "-n", "shop", "db", "--force", "--grace-period=0"]);
-    watch.wait("shop/data: Inaccessible/NodeDown -> Unknown/NobodyLooks").await;
+    watch.wait("shop/data: Inaccessible/NodeDown -> Unknown/NotProbed").await;
     stage.kubectl(&["delete", "pvc", "-n", "shop", "data", "--wait=false"]);
     stage.kubectl(&[
         "patch",

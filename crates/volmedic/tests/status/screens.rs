@@ -55,8 +55,8 @@ fn for_machines_the_same_in_both_formats() {
     assert_eq!(ill["seenBy"][0]["conditions"][0]["reason"], "IOHung");
     assert_eq!((&ill["nodes"][0], &ill["pods"][0]), (&"worker-1".into(), &"db-0".into()));
     let unseen = named("data-3");
-    assert_eq!((&unseen["health"], &unseen["reason"]), (&"Unknown".into(), &"NobodyLooks".into()));
-    assert!(unseen["message"].as_str().unwrap().contains("no agent looks on node worker-3"), "{unseen}");
+    assert_eq!((&unseen["health"], &unseen["reason"]), (&"Unknown".into(), &"NotProbed".into()));
+    assert!(unseen["message"].as_str().unwrap().contains("no agent runs on node worker-3"), "{unseen}");
 
     let yaml = text(&whole().run(&["status", "-n", "shop", "-o", "yaml", "--limit", "1"]).stdout);
     for line in ["  inaccessible: 2", "  health: Inaccessible"] {
@@ -70,7 +70,7 @@ fn the_exit_code_says_how_it_is_if_it_is_asked() {
     let code =
         |arguments: &[&str]| whole().run(&[&["status", "--exit-code"], arguments].concat()).status.code();
     assert_eq!(code(&["-n", "shop"]), Some(3));
-    assert_eq!(code(&["-n", "shop", "--reason", "NobodyLooks"]), Some(4));
+    assert_eq!(code(&["-n", "shop", "--reason", "NotProbed"]), Some(4));
     assert_eq!(code(&["-n", "calm"]), Some(0));
     assert_eq!(code(&["-n", "kube-public"]), Some(0));
 }

@@ -116,6 +116,15 @@ async fn furnish(stage: &Stage) {
     stage.claim("calm", "spare", CLOUD).await;
     stage.lease("external-health-monitor-leader-cloud-example-net", "cloud-controller-0", true).await;
     let tells = "volmedic.dev/tells-health=ControllerListVolumeHealth";
+    let coverage = json!({"driver": CLOUD, "probedBy": "ControllerListVolumeHealth", "withinSeconds": 195});
+    stage.kubectl(&[
+        "annotate",
+        "lease",
+        "-n",
+        "default",
+        "external-health-monitor-leader-cloud-example-net",
+        &format!("volmedic.dev/coverage={coverage}"),
+    ]);
     stage.kubectl(&[
         "label",
         "lease",
@@ -137,6 +146,8 @@ async fn furnish(stage: &Stage) {
             "counts": {"volumes": 3, "healthy": 2, "inaccessible": 1},
             "volumes": [{"vantage": "Host", "driver": DISK, "volumeHandle": "shop.data-0", "healthConditions": [wrong],
                 "evidence": ["kernel: nbd3: Connection timed out"]}],
+            "coverage": {"withinSeconds": 130, "groups": [
+                {"probedFrom": ["Host"], "persistentVolumes": ["pv-calm-well", "pv-shop-data-0", "pv-shop-data-1"]}]},
             "checks": [{"name": "mounts", "running": true}, {"name": "kernel-log", "running": false, "why": "/dev/kmsg cannot be opened"}],
         }))
         .await;

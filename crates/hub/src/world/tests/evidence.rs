@@ -2,7 +2,8 @@
 
 use super::*;
 
-const NO_CONTROLLER: &str = "and driver disk.example.net has no controller sidecar that checks its volumes";
+const NO_CONTROLLER: &str =
+    "and driver disk.example.net has no controller sidecar that reports what it probes";
 
 fn covered(groups: Value) -> NodeReport {
     read(json!({"agent": {"version": "0.2.0"}, "coverage": {"withinSeconds": 130, "groups": groups}}))
@@ -153,4 +154,13 @@ fn an_object_that_says_healthy_changes_when_the_driver_can_no_longer_be_reached(
     let after = crate::merge(now().day, &world.facts(&key("a")), Some(&healthy));
     assert_eq!(after.headline.reason.as_deref(), Some("DriverUnreachable"));
     assert_eq!(after.history.len(), 2);
+}
+
+#[test]
+fn what_a_controller_says_in_a_claim_counts_also_where_the_volume_cannot_be_read() {
+    let mut world = world();
+    world.remove_volume("pv-b");
+    let kept = json!({"healthStatus": {"healthConditions": [{"status": "Degraded", "reason": "SlowIO"}]}});
+    claim(&mut world, "b", kept);
+    assert_eq!(views(&world, "b"), ["controller: Degraded/SlowIO"]);
 }

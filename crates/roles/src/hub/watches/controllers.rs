@@ -79,7 +79,15 @@ async fn find(client: &Client) -> Result<Vec<FoundController>, Unread> {
     let params = ListParams { resource_version: Some("0".to_owned()), ..ListParams::default() };
     let params = params.labels(REPORTS_HEALTH).limit(MOST);
     match tokio::time::timeout(CALL_LIMIT, leases.list(&params)).await {
-        Ok(Ok(list)) => Ok(volmedic_hub::find_controllers(&list.items)),
+        Ok(Ok(list)) => {
+            let name = |object: &Arrived<ControllerLease>| LeaseName {
+                namespace: object.namespace().to_owned(),
+                name: object.name().to_owned(),
+            };
+            let leases =
+                list.items.iter().filter_map(|object| Some((name(object), object.body.as_ref().ok()?)));
+            Ok(volmedic_hub::find_controllers(leases))
+        }
         outcome => Err(refusal(outcome.map(|answer| answer.map(drop)))),
     }
 }
