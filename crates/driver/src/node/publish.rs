@@ -4,7 +4,7 @@ use super::{Node, expected_at_staging, expected_at_target, lets_go, occupied};
 use crate::error::{Error, Result};
 use crate::mount::{Expected, bind, table, unmount_all};
 use crate::paths::{Opened, Place, There};
-use crate::record::{Access, NodeRecord, Published, Staged, VolumeRecord};
+use crate::record::{Access, Kind, NodeRecord, Published, Staged, VolumeRecord};
 use crate::request::{Capability, is_one_writer};
 
 impl Node {
@@ -48,9 +48,30 @@ impl Node {
             record.published.insert(target.path().to_owned(), plan.clone());
             self.write(id, &record)?;
         }
+        if volume.kind == Kind::Fuse {
+            self.revive_for_publish(&volume, &record, &staged)?;
+        }
         put_at_target(&volume, &record, &staged, staging, target, &plan)?;
         record.published.insert(target.path().to_owned(), Published { done: true, ..plan });
         self.write(id, &record)
+    }
+
+    /// A mounter that died is started again before its mount is published for one more pod: a new pod on the node would
+    /// otherwise get the dead mount, because the kubelet does not stage a volume again that it has staged. Mounts of pods
+    /// that used it before stay dead, unless the session goes on.
+    fn revive_for_publish(&self, volume: &VolumeRecord, record: &NodeRecord, staged: &Staged) -> Result<()> {
+        if self.mounters.has(&volume.id)? {
+            return Ok(());
+        }
+        let place = self.roots.place("staging_target_path", staged.path.to_str().unwrap_or_default())?;
+        let revived = self.mounters.ensure(volume, &place, staged.readonly, false)?;
+        tracing::info!(
+            volume = volume.id,
+            ?revived,
+            targets = record.published.len(),
+            "its mounter had died and was started again"
+        );
+        Ok(())
     }
 
     pub(crate) fn unpublish(&self, id: &str, target: &Place) -> Result<()> {
