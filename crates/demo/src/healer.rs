@@ -12,7 +12,7 @@ use volmedic_heal::{
     Again, Approval, Exam, Mode, NodeState, Outcome, Place, Policy, Ruling, Step, Ticket, Triage, Verdict,
     World,
 };
-use volmedic_health::{Held, Reason, Sight};
+use volmedic_health::{Held, Reason, Remedy, Sight};
 use volmedic_monitor::{Probe, Seen};
 use volmedic_panics::caught;
 
@@ -169,10 +169,11 @@ impl Healer {
                     filtered: None,
                     version: Box::default(),
                     again,
+                    recreate: None,
                 };
                 let name = ticket.place.handle.clone();
                 match triage.examined(now, &ticket, &exam, &world) {
-                    Verdict::Act => self.act(ticket, now, work),
+                    Verdict::Act { .. } => self.act(ticket, now, work),
                     Verdict::Well => {}
                     Verdict::Skip { refusal, tell } => {
                         if tell {
@@ -277,7 +278,7 @@ fn place(name: &Arc<str>) -> Place {
 }
 
 fn can_be_healed(held: &Held) -> bool {
-    held.condition.reason.remedy().is_automatic()
+    held.condition.reason.remedy() == Remedy::NodeHealer
 }
 
 /// Looks once more right before anything is done, by the driver and by our own eyes.
@@ -288,7 +289,7 @@ async fn look_again(node: &NodeEyes, host: &HostEyes, name: &str) -> Again {
     for seen in [by_driver, by_host] {
         match seen {
             Seen::Volume(Sight::Adverse(conditions)) => {
-                if conditions.iter().any(|condition| condition.reason.remedy().is_automatic()) {
+                if conditions.iter().any(|condition| condition.reason.remedy() == Remedy::NodeHealer) {
                     return Again::StillIll;
                 }
                 well = true;

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::json;
 use volmedic_csi::{Driver, Metrics, Session};
-use volmedic_health::{Change, Held, Subject, Transition};
+use volmedic_health::{Change, Held, Remedy, Subject, Transition};
 use volmedic_monitor::Board;
 use volmedic_view::{About, Call, Heal, History, Moment, Row, Sighting, Snapshot};
 
@@ -155,7 +155,7 @@ impl Source {
             at,
             outcome,
             well,
-            remedy: "AskNodePlugin".to_owned(),
+            remedy: Remedy::NodeHealer.name().to_owned(),
             node: Some(NODE.to_owned()),
             message: text.clone(),
         };

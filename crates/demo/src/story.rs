@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use volmedic_driver::fault::{Fault, Faults, Kind};
-use volmedic_health::Held;
+use volmedic_health::{Held, Remedy};
 use volmedic_panics::{blocking, caught};
 
 use super::source::Source;
@@ -249,7 +249,7 @@ impl Stage {
             sleep(LINGER).await;
             return;
         };
-        let automatic = |held: &Held| held.condition.reason.remedy().is_automatic();
+        let automatic = |held: &Held| held.condition.reason.remedy() == Remedy::NodeHealer;
         let deadline = Instant::now() + HEALED;
         let mut quiet_since = Instant::now();
         loop {

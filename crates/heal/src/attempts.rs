@@ -7,10 +7,10 @@
 
 use std::future::Future;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use volmedic_api::resource::Heal;
 
-use crate::memory;
+use crate::memory::{self, Deadlines};
 
 /// The attempts of one claim as they are stored, and the events that report them.
 pub trait AttemptStore: Send + Sync {
@@ -39,8 +39,9 @@ pub async fn begin(
     store: &impl AttemptStore,
     entry: &Heal,
     now: Timestamp,
-    deadline: SignedDuration,
+    deadline: impl Into<Deadlines> + Send,
 ) -> Result<bool, String> {
+    let deadline = deadline.into();
     let later = |why: String| format!("its beginning could not be written down: {why}");
     let Some(stored) = store.read().await.map_err(later)? else { return Ok(false) };
     let over = memory::unfinished(&stored, deadline).filter(|(_, until)| *until <= now);

@@ -5,8 +5,10 @@
 
 mod cluster;
 mod dial;
+mod evict;
 mod metrics;
 mod nodes;
+mod pods;
 mod ports;
 mod record;
 mod registry;
@@ -18,6 +20,7 @@ mod trust;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use kube::Client;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -26,17 +29,18 @@ pub use cluster::{Details, KubeCluster};
 pub use dial::{DialError, Dialer, Trust, Unverified};
 pub use metrics::{METRICS, Metrics};
 pub use nodes::NodeStates;
-pub use ports::{Cluster, Eyes, Found, Nodes, Surgeon, Teller};
+pub use pods::{Owner, UserPod};
+pub use ports::{Cluster, Eviction, Eyes, Found, Nodes, Surgeon, Teller};
 pub use record::{Attempt, News, Record};
 pub use registry::{Registry, RelayNews};
 pub use run::{Answer, run};
 pub use trust::{Distrust, Relayed};
 
-use crate::memory::Memory;
+use crate::memory::{Deadlines, Memory, Recreated};
 use crate::mode::Rules;
 use crate::place::Place;
 use crate::policy::Policy;
-use volmedic_health::Reason;
+use volmedic_health::{Reason, Volume};
 
 /// Complaints that may wait. More than that at once is an outage, and the brake is on anyway.
 const MOST_WAITING: usize = 16 * 1024;
@@ -56,6 +60,8 @@ pub struct Filters {
 pub struct Options {
     pub policy: Policy,
     pub rules: Rules,
+    /// The same for recreating pods, which nobody has switched on unless they say so.
+    pub recreate_rules: Rules,
     pub filters: Filters,
     /// How long one heal may take, from asking the relay to its answer.
     pub deadline: Duration,
@@ -72,12 +78,22 @@ impl Default for Options {
         Self {
             policy: Policy::default(),
             rules: Rules::default(),
+            recreate_rules: Rules::off(),
             filters: Filters::default(),
             deadline: Duration::from_mins(3),
             trusted_namespaces: BTreeSet::new(),
             allow_loopback: false,
             gather: Duration::from_millis(500),
         }
+    }
+}
+
+impl Options {
+    /// How long an attempt may take, by its remedy.
+    pub fn deadlines(&self) -> Deadlines {
+        let node_healer = SignedDuration::try_from(self.deadline).unwrap_or(SignedDuration::MAX);
+        let recreate_pods = self.policy.recreate.as_ref().map_or(node_healer, |recreate| recreate.deadline);
+        Deadlines { node_healer, recreate_pods }
     }
 }
 
@@ -88,6 +104,8 @@ pub enum Trigger {
     Ill { place: Place, pv: Box<str>, reason: Reason, since: jiff::Timestamp },
     /// What an earlier process knew, and whether the volume is ill now. Only at the beginning.
     Remembered { place: Place, pv: Box<str>, memory: Box<Memory>, ill: Option<(Reason, jiff::Timestamp)> },
+    /// How often an earlier process recreated the volume's pods. Only at the beginning, and before what it knew of places.
+    Recreated { volume: Volume, memory: Box<Recreated> },
     /// Whoever saw it ill sees it well again.
     Cleared { place: Place },
     /// The volume is not in use there any more.

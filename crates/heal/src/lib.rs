@@ -3,8 +3,9 @@
 //! [`Triage`] decides; it is pure. [`Healer`] is the loop around it, one in a cluster. [`Relay`] stands beside a driver
 //! on each node: it checks who asks, finds paths and secrets, and hands the question on.
 //!
-//! Nothing here repairs a file system, detaches by force or deletes a pod. All that is ever done is to ask the driver's
-//! own node plugin (`NodeHealer`) to mend its own volume.
+//! Nothing here repairs a file system or detaches by force. What is done is data ([`volmedic_health::Remedy`]): the driver's
+//! own node plugin is asked to heal its own volume (`NodeHealer`), or, only where an operator switched that on, the pods
+//! that use it are evicted so that it is mounted again (`RecreatePods`).
 
 pub mod attempts;
 pub mod healer;
@@ -21,8 +22,8 @@ pub mod wish;
 pub use healer::Healer;
 pub use mode::{Mode, NoMode, Rules, Ruling, Source};
 pub use place::Place;
-pub use policy::Policy;
+pub use policy::{Policy, Recreate};
 pub use refusal::{NodeState, Refusal};
 pub use relay::Relay;
 pub use table::{After, Outcome};
-pub use triage::{Again, Approval, Brake, Exam, Step, Ticket, Told, Triage, Verdict, World};
+pub use triage::{Again, Approval, Brake, Exam, Standing, Step, Ticket, Told, Triage, Verdict, World};

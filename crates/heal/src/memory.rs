@@ -5,22 +5,57 @@
 //! that both want to begin, the second finds the first.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use volmedic_api::resource::{Heal, HealOutcome, limit, time};
+use volmedic_health::Remedy;
 
 use crate::healer::{News, Record};
 use crate::policy::Policy;
 use crate::refusal::{LASTING, told_label};
 
-/// What is done about volumes.
-const REMEDY: &str = "NodeHealer";
 /// The code of a try whose end nobody knows.
 const LOST: &str = "lost";
+/// The code of a try in which nothing was done.
+const NOT_REACHED: &str = "not_reached";
 /// Stored times are cut to whole seconds: what they say is early by up to this much.
 const STORED_TIME: SignedDuration = SignedDuration::from_secs(1);
 /// Codes after which a person must read the driver's log.
 const UNEXPLAINED: [&str; 2] = ["Unknown", "DataLoss"];
+
+/// How long an attempt may take, by its remedy.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadlines {
+    pub node_healer: SignedDuration,
+    pub recreate_pods: SignedDuration,
+}
+
+impl From<SignedDuration> for Deadlines {
+    fn from(deadline: SignedDuration) -> Self {
+        Self { node_healer: deadline, recreate_pods: deadline }
+    }
+}
+
+impl Deadlines {
+    fn of(self, heal: &Heal) -> SignedDuration {
+        if recreates(heal) { self.recreate_pods } else { self.node_healer }
+    }
+}
+
+/// Attempts that were stored before there was a second remedy are the node plugin's, whatever they say.
+fn recreates(heal: &Heal) -> bool {
+    heal.remedy == Remedy::RecreatePods.name()
+}
+
+/// How often an earlier process recreated the pods of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recreated {
+    /// Since the volume was last healthy for long.
+    pub tries: u32,
+    pub not_before: Option<Timestamp>,
+    pub nodes: BTreeSet<Arc<str>>,
+}
 
 /// What an earlier process knew of one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +107,7 @@ impl Record {
         Some(Heal {
             time: time(self.at),
             outcome,
-            remedy: REMEDY.to_owned(),
+            remedy: self.remedy.unwrap_or(Remedy::NodeHealer).name().to_owned(),
             node: Some(node),
             message,
             code: code.to_owned(),
@@ -83,7 +118,7 @@ impl Record {
 }
 
 /// With a beginning. Refused while another attempt is open, on whatever node: what it may still do is not known.
-pub fn begun(before: &[Heal], entry: &Heal, deadline: SignedDuration) -> Result<Vec<Heal>, String> {
+pub fn begun(before: &[Heal], entry: &Heal, deadline: impl Into<Deadlines>) -> Result<Vec<Heal>, String> {
     if let Some((open, until)) = unfinished(before, deadline).next() {
         let node = open.node.as_deref().unwrap_or("a node");
         return Err(format!(
@@ -97,12 +132,17 @@ pub fn begun(before: &[Heal], entry: &Heal, deadline: SignedDuration) -> Result<
 /// With an end, or with what was said. The same is not kept twice.
 pub fn noted(before: &[Heal], entry: &Heal) -> Vec<Heal> {
     let replaces = |old: &&Heal| {
-        let same_node = old.node == entry.node;
+        let same_node = old.node == entry.node && recreates(old) == recreates(entry);
         match (old.outcome, entry.outcome) {
             (HealOutcome::Started, HealOutcome::Succeeded | HealOutcome::Failed) => {
                 same_node && old.attempt == entry.attempt
             }
             (HealOutcome::Skipped, HealOutcome::Skipped) => same_node && old.code == entry.code,
+            // Evictions may be refused for days, which must not push everything else out of the list.
+            (HealOutcome::Failed, _) => {
+                let same = same_node && old.attempt == entry.attempt;
+                same && old.code == NOT_REACHED && recreates(old) && entry.outcome != HealOutcome::Skipped
+            }
             _ => false,
         }
     };
@@ -110,13 +150,17 @@ pub fn noted(before: &[Heal], entry: &Heal) -> Vec<Heal> {
 }
 
 /// Tries that began and did not end, each with when it must be over.
-pub fn unfinished(heals: &[Heal], deadline: SignedDuration) -> impl Iterator<Item = (&Heal, Timestamp)> {
+pub fn unfinished(
+    heals: &[Heal],
+    deadline: impl Into<Deadlines>,
+) -> impl Iterator<Item = (&Heal, Timestamp)> {
+    let deadline = deadline.into();
     heals.iter().filter_map(move |heal| Some((heal, ends(heal, deadline)?)))
 }
 
-fn ends(heal: &Heal, deadline: SignedDuration) -> Option<Timestamp> {
+fn ends(heal: &Heal, deadline: Deadlines) -> Option<Timestamp> {
     let started = heal.outcome == HealOutcome::Started;
-    let longest = deadline.saturating_add(STORED_TIME);
+    let longest = deadline.of(heal).saturating_add(STORED_TIME);
     started.then(|| heal.time.0.checked_add(longest).unwrap_or(Timestamp::MAX))
 }
 
@@ -137,8 +181,9 @@ pub fn remembered(
     ill_since: Option<Timestamp>,
     now: Timestamp,
     policy: &Policy,
-    deadline: SignedDuration,
+    deadline: impl Into<Deadlines>,
 ) -> Option<Memory> {
+    let deadline = deadline.into();
     let here = || heals.iter().filter(|heal| heal.node.as_deref() == Some(node));
     let newest = here().max_by_key(|heal| heal.time.0)?;
     let at = newest.time.0;
@@ -147,7 +192,8 @@ pub fn remembered(
     if well_until.duration_since(at) >= policy.steady {
         return None;
     }
-    let tried = here().filter(|heal| heal.outcome != HealOutcome::Skipped).max_by_key(|heal| heal.time.0);
+    let tries = here().filter(|heal| heal.outcome != HealOutcome::Skipped && !recreates(heal));
+    let tried = tries.max_by_key(|heal| heal.time.0);
     let tries = tried.map_or(0, |heal| heal.attempt);
     let not_before = tried.and_then(|heal| match heal.outcome {
         // It may be under way until then; after that it counts as lost, and has the pause that those have.
@@ -173,6 +219,41 @@ pub fn remembered(
     let told: BTreeSet<_> = told.collect();
     let nothing = tries == 0 && told.is_empty();
     (!nothing).then_some(Memory { tries, last, at, not_before, ill: ill_since.is_some(), told })
+}
+
+/// What is to be remembered of a volume whose pods were recreated, on whatever node. `None` if nothing is: it was healthy
+/// for long since then.
+pub fn recreated(
+    heals: &[Heal],
+    ill_since: Option<Timestamp>,
+    now: Timestamp,
+    policy: &Policy,
+    deadline: impl Into<Deadlines>,
+) -> Option<Recreated> {
+    let deadline = deadline.into();
+    let tried = || heals.iter().filter(|heal| recreates(heal) && heal.outcome != HealOutcome::Skipped);
+    let last = tried().max_by_key(|heal| heal.time.0)?;
+    // An attempt that may still be under way is not over because nothing is reported of the volume meanwhile.
+    let ends = ends(last, deadline);
+    let over = last.not_before.as_ref().map(|time| time.0).max(ends).unwrap_or(last.time.0).max(last.time.0);
+    if ill_since.unwrap_or(now).duration_since(over) >= policy.steady {
+        return None;
+    }
+    let nodes = tried().filter_map(|heal| heal.node.as_deref()).map(Into::into).collect();
+    let paused = || {
+        let pause = last.time.0.checked_add(policy.recreate_pause(last.attempt)).ok();
+        pause.max(ends)
+    };
+    let not_before = match &last.not_before {
+        Some(time) => Some(time.0),
+        None if last.outcome == HealOutcome::Succeeded => None,
+        // It is under way or was lost.
+        None => paused(),
+    };
+    // An attempt that ended without an eviction is stored with its number, and the next one has the same.
+    let refused = last.outcome == HealOutcome::Failed && last.code == NOT_REACHED;
+    let tries = if refused { last.attempt.saturating_sub(1) } else { last.attempt };
+    Some(Recreated { tries, not_before, nodes })
 }
 
 #[cfg(test)]

@@ -117,6 +117,14 @@ impl Rules {
     pub const ANNOTATION: &'static str = "volmedic.dev/heal";
     /// The annotation of a claim with the time at which a person agreed to mend it.
     pub const APPROVED: &'static str = "volmedic.dev/heal-approved";
+    /// The same two for recreating pods. Consent to one remedy is none to the other.
+    pub const RECREATE_ANNOTATION: &'static str = "volmedic.dev/heal-recreate-pods";
+    pub const RECREATE_APPROVED: &'static str = "volmedic.dev/heal-recreate-pods-approved";
+
+    /// As for a remedy that nobody switched on.
+    pub fn off() -> Self {
+        Self { default: Mode::Off, ..Self::default() }
+    }
 
     pub fn ruling(&self, annotation: Option<&str>, namespace: &str, class: Option<&str>) -> Ruling {
         let (mode, source) = match annotation.map(str::parse::<Mode>) {

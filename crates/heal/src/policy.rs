@@ -1,6 +1,9 @@
 //! How careful the healer is.
 
+use std::collections::BTreeSet;
+
 use jiff::SignedDuration;
+use volmedic_health::Remedy;
 
 /// How careful the healer is. The defaults would rather do too little.
 #[derive(Debug, Clone)]
@@ -30,6 +33,59 @@ pub struct Policy {
     pub approval: SignedDuration,
     /// At most so many volumes are kept in mind; beyond, the healthy and the given up go first.
     pub most_cases: usize,
+    /// How pods are recreated; `None` where that is not switched on.
+    pub recreate: Option<Recreate>,
+}
+
+/// How careful the healer is when it recreates pods.
+#[derive(Debug, Clone)]
+pub struct Recreate {
+    /// Trouble must have lasted this long, seen by this process.
+    pub debounce: SignedDuration,
+    /// After so many attempts without lasting success the volume is given up.
+    pub tries: u32,
+    /// The pause after the first attempt that failed; it doubles with every further one.
+    pub first_pause: SignedDuration,
+    /// Maximum number of volumes whose pods are recreated at the same time.
+    pub budget: usize,
+    /// How long an eviction that is refused, as by a PodDisruptionBudget, is asked for again before the attempt ends.
+    pub patience: SignedDuration,
+    /// How long an attempt may take, from the first eviction to a healthy volume under a new pod.
+    pub deadline: SignedDuration,
+    /// A volume under a new pod counts as healthy when it was not reported as unhealthy for this time, where the node's
+    /// agent does not say which volumes it has probed.
+    pub settle: SignedDuration,
+    /// Kinds of owners that re-create their pods, each as `Kind.group`.
+    pub owners: BTreeSet<Box<str>>,
+}
+
+/// Owners that re-create a pod that was evicted. A Job does so only while it may fail again, and begins its work from
+/// the start, so it is not among them.
+const OWNERS: [&str; 9] = [
+    "ReplicationController.",
+    "ReplicaSet.apps",
+    "StatefulSet.apps",
+    "DaemonSet.apps",
+    "CloneSet.apps.kruise.io",
+    "StatefulSet.apps.kruise.io",
+    "DaemonSet.apps.kruise.io",
+    "StrimziPodSet.core.strimzi.io",
+    "Cluster.postgresql.cnpg.io",
+];
+
+impl Default for Recreate {
+    fn default() -> Self {
+        Self {
+            debounce: SignedDuration::from_mins(1),
+            tries: 3,
+            first_pause: SignedDuration::from_mins(10),
+            budget: 2,
+            patience: SignedDuration::from_mins(2),
+            deadline: SignedDuration::from_mins(10),
+            settle: SignedDuration::from_secs(90),
+            owners: OWNERS.map(Into::into).into(),
+        }
+    }
 }
 
 impl Default for Policy {
@@ -48,17 +104,36 @@ impl Default for Policy {
             look_again: SignedDuration::from_secs(30),
             approval: SignedDuration::from_hours(1),
             most_cases: 100_000,
+            recreate: None,
         }
     }
 }
 
 impl Policy {
-    /// How long to wait after the so-many-eth try.
+    /// How long to wait after the attempt with this number.
     pub fn pause(&self, tries: u32) -> SignedDuration {
-        let doublings = tries.saturating_sub(1).min(20);
-        let doubled = self.first_pause.checked_mul(1_i32 << doublings).unwrap_or(self.longest_pause);
-        doubled.min(self.longest_pause)
+        doubled(self.first_pause, tries, self.longest_pause)
     }
+
+    /// The same for attempts that recreated pods.
+    pub fn recreate_pause(&self, tries: u32) -> SignedDuration {
+        let first = self.recreate.as_ref().map_or(self.first_pause, |recreate| recreate.first_pause);
+        doubled(first, tries, self.longest_pause.max(first))
+    }
+
+    /// Whether a remedy is switched on at all. Whether it may be used for a claim is for the rules to say.
+    pub fn has(&self, remedy: Remedy) -> bool {
+        match remedy {
+            Remedy::NodeHealer => true,
+            Remedy::RecreatePods => self.recreate.is_some(),
+            _ => false,
+        }
+    }
+}
+
+fn doubled(first: SignedDuration, tries: u32, longest: SignedDuration) -> SignedDuration {
+    let doublings = tries.saturating_sub(1).min(20);
+    first.checked_mul(1_i32 << doublings).unwrap_or(longest).min(longest)
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use volmedic_health::Remedy;
 
-use crate::mode::Source;
+use crate::mode::{Rules, Source};
 
 /// What the cluster says of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,12 +23,15 @@ pub enum NodeState {
 pub enum Refusal {
     Off {
         by: Source,
+        remedy: Remedy,
     },
     Observe {
         by: Source,
+        remedy: Remedy,
     },
     AwaitingApproval {
         by: Source,
+        remedy: Remedy,
     },
     /// It has not lasted long enough.
     Debounce {
@@ -40,6 +44,7 @@ pub enum Refusal {
     },
     GaveUp {
         tries: u32,
+        remedy: Remedy,
     },
     NotImplemented,
     NeedsChange {
@@ -62,6 +67,16 @@ pub enum Refusal {
     Node(NodeState),
     InFlight,
     NoRelay,
+    /// What a new mount needs is not there yet.
+    NotReady {
+        why: Box<str>,
+    },
+    /// A pod that uses the volume must not be evicted.
+    NotEvictable {
+        why: Box<str>,
+    },
+    /// Another pod of the same workload is being recreated.
+    WorkloadBusy,
     NotBound {
         why: Box<str>,
     },
@@ -81,8 +96,17 @@ pub enum Refusal {
 /// otherwise be given up every minute.
 pub(crate) const LASTING: [&str; 4] = ["gave_up", "needs_person", "needs_change", "not_implemented"];
 /// Told once per episode.
-const PASSING: [&str; 7] =
-    ["observe", "awaiting_approval", "brake", "node_up", "node_down", "node_cordoned", "not_bound"];
+const PASSING: [&str; 9] = [
+    "observe",
+    "awaiting_approval",
+    "brake",
+    "node_up",
+    "node_down",
+    "node_cordoned",
+    "not_bound",
+    "not_ready",
+    "not_evictable",
+];
 
 /// The label of what people are told, from text that may be anybody's.
 pub(crate) fn told_label(text: &str) -> Option<&'static str> {
@@ -111,6 +135,9 @@ impl Refusal {
             Self::Node(NodeState::Unknown) => "node_unknown",
             Self::InFlight => "in_flight",
             Self::NoRelay => "no_relay",
+            Self::NotReady { .. } => "not_ready",
+            Self::NotEvictable { .. } => "not_evictable",
+            Self::WorkloadBusy => "workload_busy",
             Self::NotBound { .. } => "not_bound",
             Self::NotSeen { .. } => "not_seen",
             Self::Filtered { .. } => "filtered",
@@ -130,6 +157,8 @@ impl Refusal {
             | Self::NeedsPerson { .. }
             | Self::Brake { .. }
             | Self::Node(NodeState::Up | NodeState::Down | NodeState::Cordoned)
+            | Self::NotReady { .. }
+            | Self::NotEvictable { .. }
             | Self::NotBound { .. } => true,
             // Right after the start nobody knows any node.
             Self::Node(NodeState::Unknown)
@@ -140,6 +169,7 @@ impl Refusal {
             | Self::ClusterBudget { .. }
             | Self::InFlight
             | Self::NoRelay
+            | Self::WorkloadBusy
             | Self::NotSeen { .. }
             | Self::Filtered { .. }
             | Self::Crowded
@@ -148,27 +178,89 @@ impl Refusal {
     }
 }
 
+impl Refusal {
+    /// Which remedy is refused, as far as it is about one and not about the volume.
+    pub fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Self::Off { remedy, .. }
+            | Self::Observe { remedy, .. }
+            | Self::AwaitingApproval { remedy, .. }
+            | Self::GaveUp { remedy, .. } => Some(*remedy),
+            Self::NotReady { .. } | Self::NotEvictable { .. } | Self::WorkloadBusy => {
+                Some(Remedy::RecreatePods)
+            }
+            Self::NotImplemented | Self::NeedsChange { .. } | Self::NeedsPerson { .. } | Self::NoRelay => {
+                Some(Remedy::NodeHealer)
+            }
+            Self::Debounce { .. }
+            | Self::Pause { .. }
+            | Self::NodeBudget { .. }
+            | Self::ClusterBudget { .. }
+            | Self::Brake { .. }
+            | Self::Node(_)
+            | Self::InFlight
+            | Self::NotBound { .. }
+            | Self::NotSeen { .. }
+            | Self::Filtered { .. }
+            | Self::Crowded
+            | Self::NotLeading => None,
+        }
+    }
+
+    /// Whether the next remedy of the ladder has to wait, too: time or a person may still let this one go ahead.
+    pub(crate) fn holds_ladder(&self) -> bool {
+        matches!(
+            self,
+            Self::AwaitingApproval { .. }
+                | Self::Debounce { .. }
+                | Self::Pause { .. }
+                | Self::NodeBudget { .. }
+                | Self::ClusterBudget { .. }
+                | Self::InFlight
+                | Self::WorkloadBusy
+        )
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Off { by } => write!(f, "healing is off {by}"),
-            Self::Observe { by } => write!(
+            Self::Off { by, remedy: Remedy::RecreatePods } => write!(f, "recreating pods is off {by}"),
+            Self::Off { by, remedy: _ } => write!(f, "healing is off {by}"),
+            Self::Observe { by, remedy: Remedy::RecreatePods } => write!(
+                f,
+                "recreating pods only observes {by}; it would evict the pods that use the volume on this node, one by \
+                 one. Set the claim's annotation {} to auto or approve, or run `volmedic heal` for it",
+                Rules::RECREATE_ANNOTATION
+            ),
+            Self::Observe { by, remedy: _ } => write!(
                 f,
                 "healing only observes {by}; it would ask the node plugin to mend the volume. Set the claim's annotation \
                  volmedic.dev/heal to auto or approve, or run `volmedic heal` for it"
             ),
-            Self::AwaitingApproval { by } => write!(
-                f,
-                "healing needs a person's consent {by}; set the claim's annotation volmedic.dev/heal-approved to the \
-                 current time, as 2026-01-31T12:00:00Z, or run `volmedic heal` for it"
-            ),
+            Self::AwaitingApproval { by, remedy } => {
+                let (what, annotation) = match remedy {
+                    Remedy::RecreatePods => ("recreating pods", Rules::RECREATE_APPROVED),
+                    _ => ("healing", Rules::APPROVED),
+                };
+                write!(
+                    f,
+                    "{what} needs a person's consent {by}; set the claim's annotation {annotation} to the current time, \
+                     as 2026-01-31T12:00:00Z, or run `volmedic heal` for it"
+                )
+            }
             Self::Debounce { until } => {
                 write!(f, "it may pass by itself; it is looked at again at {until:.0}")
             }
             Self::Pause { until, tries } => {
                 write!(f, "{tries} tries were made; the next one is not before {until:.0}")
             }
-            Self::GaveUp { tries } => write!(
+            Self::GaveUp { tries, remedy: Remedy::RecreatePods } => write!(
+                f,
+                "its pods were recreated {tries} times without lasting success, so it was given up; find the cause, then \
+                 run `volmedic heal` for the claim"
+            ),
+            Self::GaveUp { tries, remedy: _ } => write!(
                 f,
                 "{tries} tries brought no lasting success, so it was given up; find the cause, then run `volmedic heal` \
                  for the claim or recreate the pods that use it"
@@ -208,6 +300,11 @@ impl fmt::Display for Refusal {
                 "no trusted relay serves the driver on this node; the agent there needs --addons-address, and the driver \
                  the capability VOLUME_HEALER",
             ),
+            Self::NotReady { why } => {
+                write!(f, "its pods are not recreated yet, because a new mount would not help: {why}")
+            }
+            Self::NotEvictable { why } => write!(f, "its pods are not recreated: {why}"),
+            Self::WorkloadBusy => f.write_str("another pod of the same workload is being recreated"),
             Self::NotBound { why } => write!(f, "the PersistentVolume is not to be mended: {why}"),
             Self::NotSeen { why } => {
                 write!(f, "it could not be seen again right before acting ({why}), so nothing was done")
@@ -230,12 +327,12 @@ mod tests {
         let why = || Box::<str>::from("why");
         let until = "2026-11-16T12:00:00Z".parse().unwrap();
         vec![
-            Refusal::Off { by: by() },
-            Refusal::Observe { by: by() },
-            Refusal::AwaitingApproval { by: by() },
+            Refusal::Off { by: by(), remedy: Remedy::RecreatePods },
+            Refusal::Observe { by: by(), remedy: Remedy::RecreatePods },
+            Refusal::AwaitingApproval { by: by(), remedy: Remedy::RecreatePods },
             Refusal::Debounce { until },
             Refusal::Pause { until, tries: 3 },
-            Refusal::GaveUp { tries: 5 },
+            Refusal::GaveUp { tries: 5, remedy: Remedy::RecreatePods },
             Refusal::NotImplemented,
             Refusal::NeedsChange { why: why() },
             Refusal::NeedsPerson { why: why() },
@@ -247,6 +344,9 @@ mod tests {
             Refusal::Node(NodeState::Unknown),
             Refusal::InFlight,
             Refusal::NoRelay,
+            Refusal::NotReady { why: why() },
+            Refusal::NotEvictable { why: why() },
+            Refusal::WorkloadBusy,
             Refusal::NotBound { why: why() },
             Refusal::NotSeen { why: why() },
             Refusal::Filtered { why: why() },

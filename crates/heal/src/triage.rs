@@ -17,7 +17,9 @@ mod asked;
 mod brake;
 mod case;
 mod flights;
+mod ladder;
 mod papers;
+mod recreated;
 #[cfg(test)]
 mod tests;
 
@@ -25,16 +27,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use volmedic_health::Reason;
+use volmedic_health::{Reason, Remedy, Volume};
 
 pub use brake::Brake;
 use brake::Brakes;
-use case::{Case, Complaint, Hold};
+use case::{Case, Complaint};
 use flights::Flights;
-pub use papers::{Again, Approval, Exam, Step, Ticket, Told, Verdict};
+pub use papers::{Again, Approval, Exam, Standing, Step, Ticket, Told, Verdict};
+use recreated::Recreations;
 
-use crate::memory::Memory;
-use crate::mode::{Mode, Ruling};
+use crate::memory::{Memory, Recreated};
 use crate::place::Place;
 use crate::policy::Policy;
 use crate::refusal::{NodeState, Refusal};
@@ -58,26 +60,8 @@ pub struct Triage {
     brakes: Brakes,
     /// Drivers that said UNIMPLEMENTED, each with its node.
     barred: BTreeSet<(Arc<str>, Arc<str>)>,
+    recreations: Recreations,
     tickets: u64,
-}
-
-/// One guard.
-type Check<W> = fn(&Guarded<'_, W>) -> Option<Refusal>;
-
-/// What a guard looks at.
-struct Guarded<'a, W> {
-    triage: &'a Triage,
-    now: Timestamp,
-    place: &'a Place,
-    case: &'a Case,
-    world: &'a W,
-    holding: bool,
-}
-
-impl<W> Guarded<'_, W> {
-    fn driver_there(&self) -> (Arc<str>, Arc<str>) {
-        (self.place.driver.clone(), self.place.node.clone())
-    }
 }
 
 impl Triage {
@@ -88,6 +72,7 @@ impl Triage {
             flights: Flights::default(),
             brakes: Brakes::default(),
             barred: BTreeSet::new(),
+            recreations: Recreations::default(),
             tickets: 0,
         }
     }
@@ -96,9 +81,9 @@ impl Triage {
         &self.policy
     }
 
-    /// Somebody saw the volume ill. Answers whether it is taken on: only what a node plugin can mend is.
+    /// The volume was reported as unhealthy. Answers whether it is taken on: only if a remedy for it is switched on.
     pub fn complain(&mut self, now: Timestamp, place: &Place, reason: Reason, since: Timestamp) -> bool {
-        if !reason.remedy().is_automatic() {
+        if !self.can_heal(&reason) {
             return false;
         }
         let steady = self.policy.steady;
@@ -115,7 +100,7 @@ impl Triage {
         memory: &Memory,
         ill: Option<(Reason, Timestamp)>,
     ) -> bool {
-        if ill.as_ref().is_some_and(|(reason, _)| !reason.remedy().is_automatic()) {
+        if ill.as_ref().is_some_and(|(reason, _)| !self.can_heal(reason)) {
             return false;
         }
         let Some(case) = self.case(now, place) else { return false };
@@ -124,6 +109,15 @@ impl Triage {
         (restored.check, restored.person, restored.in_flight) = (case.check, case.person, case.in_flight);
         *case = restored;
         true
+    }
+
+    /// How often an earlier process recreated the pods of a volume, on whatever node.
+    pub fn restore_recreated(&mut self, volume: Volume, memory: &Recreated) {
+        self.recreations.restore(volume, memory);
+    }
+
+    fn can_heal(&self, reason: &Reason) -> bool {
+        reason.remedies().iter().any(|remedy| self.policy.has(*remedy))
     }
 
     /// Whoever complained sees the volume well again, or does not see it there any more.
@@ -145,12 +139,18 @@ impl Triage {
 
     /// A person asks for it. That stands above debounce, pauses, give-up and consent, and above nothing else.
     pub fn person(&mut self, now: Timestamp, place: &Place) -> bool {
+        self.recreations.person(place);
         self.case(now, place).map(Case::person).is_some()
     }
 
     /// The volume is not there any more. What is under way for it ends by itself.
-    pub fn forget(&mut self, place: &Place) {
-        if self.cases.get(place).is_some_and(|case| !case.in_flight) {
+    pub fn forget(&mut self, now: Timestamp, place: &Place) {
+        let Some(case) = self.cases.get_mut(place) else { return };
+        if case.in_flight {
+            // Its pods are being recreated, as far as we know: they have gone, and nothing is wrong here any more.
+            case.cleared(now);
+            case.check = false;
+        } else {
             self.cases.remove(place);
         }
     }
@@ -161,10 +161,15 @@ impl Triage {
         let mut steps = self.brakes.take_news();
         let policy = &self.policy;
         self.cases.retain(|_, case| !case.is_over(now, policy));
+        self.recreations.tidy(now, policy, &self.cases);
+        if policy.recreate.is_some() {
+            let away = |place: &Place| !world.has_relay(&place.driver, &place.node);
+            self.cases.iter_mut().for_each(|(place, case)| case.relay(now, away(place)));
+        }
         let (mut ready, mut news) = (Vec::new(), Vec::new());
         // Many wait while few are under way, so nothing is copied here that is not needed.
         for (place, case) in self.cases.iter().filter(|(_, case)| case.is_wanted() && !case.in_flight) {
-            match self.guard(now, place, case, world, false) {
+            match self.guard(now, place, case, world, false).err() {
                 None => ready.push((!case.person, case.since(), place)),
                 Some(refusal) if case.is_news(&refusal) => news.push((place.clone(), refusal)),
                 Some(_) => {}
@@ -199,13 +204,18 @@ impl Triage {
             return Verdict::Skip { refusal: Refusal::InFlight, tell: false };
         }
         match self.judge(now, ticket, exam, world) {
-            Ok(true) => {
+            Ok(Some(remedy)) => {
+                self.flights.acts(ticket.number, remedy);
                 if let Some(case) = self.cases.get_mut(&ticket.place) {
                     case.version.clone_from(&exam.version);
                 }
-                Verdict::Act
+                let nth = match remedy {
+                    Remedy::RecreatePods => self.recreations.nth(&ticket.place),
+                    _ => ticket.nth,
+                };
+                Verdict::Act { remedy, nth }
             }
-            Ok(false) => {
+            Ok(None) => {
                 self.land(ticket);
                 if let Some(case) = self.cases.get_mut(&ticket.place) {
                     case.cleared(now);
@@ -231,7 +241,15 @@ impl Triage {
         if !self.flights.has(ticket.number) {
             return after;
         }
+        let remedy = self.flights.remedy(ticket.number);
         self.land(ticket);
+        if remedy == Some(Remedy::RecreatePods) {
+            self.recreations.done(now, &self.policy, &ticket.place, outcome);
+            if let Some(case) = self.cases.get_mut(&ticket.place) {
+                case.recreated(now, outcome, ticket);
+            }
+            return after;
+        }
         let Place { driver, handle: _, node } = &ticket.place;
         if after == After::NeverAgain {
             self.barred.insert((driver.clone(), node.clone()));
@@ -252,6 +270,11 @@ impl Triage {
         }
     }
 
+    /// The pods of a volume that were recreated run on these nodes now. Another attempt there is one more on this volume.
+    pub fn moved(&mut self, place: &Place, nodes: impl IntoIterator<Item = Arc<str>>) {
+        self.recreations.moved(place, nodes);
+    }
+
     /// Whether anything is remembered about a place.
     pub fn knows(&self, place: &Place) -> bool {
         self.cases.contains_key(place)
@@ -265,12 +288,13 @@ impl Triage {
     /// When something becomes due by time alone. What is due already waits for something else.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let waiting = self.cases.values().filter(|case| case.is_wanted() && !case.in_flight);
-        waiting.filter_map(|case| case.due(&self.policy)).filter(|due| *due > now).min()
+        let due = waiting.filter_map(|case| case.due(&self.policy)).filter(|due| *due > now).min();
+        [due, self.recreations.next_due(now)].into_iter().flatten().min()
     }
 
     /// Until when a place is left alone.
     pub fn not_before(&self, place: &Place) -> Option<Timestamp> {
-        self.cases.get(place)?.not_before
+        self.cases.get(place).and_then(|case| case.not_before).max(self.recreations.not_before(place))
     }
 
     /// How many are under way.
@@ -327,7 +351,8 @@ impl Triage {
         }
     }
 
-    /// The first guard that objects, budgets aside. Who holds a ticket has waited his time.
+    /// The first remedy that no guard objects to, budgets aside; else the guard that objects. A case with a ticket has
+    /// waited its time.
     fn guard(
         &self,
         now: Timestamp,
@@ -335,48 +360,59 @@ impl Triage {
         case: &Case,
         world: &impl World,
         holding: bool,
-    ) -> Option<Refusal> {
-        self.guards(now, place, case, world, holding).next()
+    ) -> Result<Remedy, Refusal> {
+        let climbed = self.climb(case, |remedy| self.rung(now, place, case, world, remedy));
+        self.settle(climbed, self.around(now, place, case, world, holding), place)
     }
 
-    /// All guards that object, each asked only when it is its turn.
-    fn guards<'a, W: World>(
-        &'a self,
+    /// What time and the node say against every remedy.
+    fn around(
+        &self,
         now: Timestamp,
-        place: &'a Place,
-        case: &'a Case,
-        world: &'a W,
+        place: &Place,
+        case: &Case,
+        world: &impl World,
         holding: bool,
-    ) -> impl Iterator<Item = Refusal> + 'a {
-        let checks: [Check<W>; 6] = [
-            |at| at.triage.barred.contains(&at.driver_there()).then_some(Refusal::NotImplemented),
-            |at| at.case.objection(&at.triage.policy),
-            |at| if at.holding { None } else { at.case.waits(at.now, &at.triage.policy) },
-            |at| match at.world.node(&at.place.node) {
-                NodeState::Up => None,
-                state => Some(Refusal::Node(state)),
-            },
-            |at| (!at.world.has_relay(&at.place.driver, &at.place.node)).then_some(Refusal::NoRelay),
-            |at| at.triage.brakes.against(&at.place.driver).map(Brake::refusal),
-        ];
-        let at = Guarded { triage: self, now, place, case, world, holding };
-        checks.into_iter().filter_map(move |check| check(&at))
+    ) -> Option<Refusal> {
+        let waits = if holding { None } else { case.waits(now, &self.policy) };
+        waits.or_else(|| match world.node(&place.node) {
+            NodeState::Up => None,
+            state => Some(Refusal::Node(state)),
+        })
     }
 
-    /// `Ok(true)` to act, `Ok(false)` if it is well.
+    fn braked(&self, place: &Place) -> Option<Refusal> {
+        self.brakes.against(&place.driver).map(Brake::refusal)
+    }
+
+    /// Which of several refusals counts. That no relay is there says least: one may come while the volume waits.
+    fn settle(
+        &self,
+        climbed: Result<Remedy, Refusal>,
+        around: Option<Refusal>,
+        place: &Place,
+    ) -> Result<Remedy, Refusal> {
+        match (climbed, around) {
+            (Ok(_) | Err(Refusal::NoRelay), Some(refusal)) => Err(refusal),
+            (Ok(remedy), None) => self.braked(place).map_or(Ok(remedy), Err),
+            (refused @ Err(_), _) => refused,
+        }
+    }
+
+    /// The remedy to act with, or `None` if it is healthy.
     fn judge(
         &mut self,
         now: Timestamp,
         ticket: &Ticket,
         exam: &Exam,
         world: &impl World,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<Option<Remedy>, Refusal> {
         let Some(case) = self.cases.get_mut(&ticket.place) else {
             return Err(Refusal::NotBound { why: "it was forgotten meanwhile".into() });
         };
         if ticket.ask_again {
             match &exam.again {
-                Again::Well => return Ok(false),
+                Again::Well => return Ok(None),
                 Again::NotSeen(why) => return Err(Refusal::NotSeen { why: why.clone() }),
                 Again::NotAsked => return Err(Refusal::NotSeen { why: "nobody looked".into() }),
                 // Mended, and ill again: that was no lasting success.
@@ -384,48 +420,31 @@ impl Triage {
             }
         }
         let case = case.clone();
-        self.ruled(now, &case, exam, ticket.by_person)?;
+        Self::admitted(exam)?;
+        let (place, by_person) = (&ticket.place, ticket.by_person);
         // Everything else may have changed during the exam.
         self.brakes.look(&self.policy, &self.cases, world);
-        match self.guard(now, &ticket.place, &case, world, true) {
-            Some(refusal) => Err(refusal),
-            None => Ok(true),
-        }
+        let remedy = self.climb(&case, |remedy| {
+            let ruled = || self.ruled(now, &case, exam, remedy, by_person);
+            if remedy != Remedy::RecreatePods {
+                return self.rung(now, place, &case, world, remedy).or_else(ruled);
+            }
+            if !ticket.concerns(remedy) {
+                return Some(Refusal::NotSeen { why: "it was reported only meanwhile".into() });
+            }
+            // Who does not want it is not kept waiting for it.
+            let off = ruled().filter(|refusal| matches!(refusal, Refusal::Off { .. }));
+            off.or_else(|| self.rung(now, place, &case, world, remedy)).or_else(ruled)
+        });
+        self.settle(remedy, self.around(now, place, &case, world, true), place).map(Some)
     }
 
-    /// What the volume, the filters and the modes say.
-    fn ruled(&self, now: Timestamp, case: &Case, exam: &Exam, by_person: bool) -> Result<(), Refusal> {
-        let Exam { ruling: Ruling { mode, source }, approval, bound, filtered, version, again: _ } = exam;
-        bound.clone().map_err(|why| Refusal::NotBound { why })?;
-        if let Some(why) = filtered {
-            return Err(Refusal::Filtered { why: why.clone() });
+    /// What the volume and the filters say, whatever the remedy.
+    fn admitted(exam: &Exam) -> Result<(), Refusal> {
+        exam.bound.clone().map_err(|why| Refusal::NotBound { why })?;
+        match &exam.filtered {
+            Some(why) => Err(Refusal::Filtered { why: why.clone() }),
+            None => Ok(()),
         }
-        let by = || source.clone();
-        match mode {
-            Mode::Off => return Err(Refusal::Off { by: by() }),
-            Mode::Observe if !by_person => return Err(Refusal::Observe { by: by() }),
-            Mode::Approve if !by_person && !self.is_approved(now, case, *approval) => {
-                return Err(Refusal::AwaitingApproval { by: by() });
-            }
-            Mode::Observe | Mode::Approve | Mode::Auto => {}
-        }
-        match &case.hold {
-            Some(Hold::Change { version: refused, why }) if refused == version && !by_person => {
-                Err(Refusal::NeedsChange { why: why.clone() })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Consent counts for this episode: given after it began, not too long ago, and not in the future beyond what two
-    /// clocks may differ.
-    fn is_approved(&self, now: Timestamp, case: &Case, approval: Approval) -> bool {
-        let Approval::Given(at) = approval else { return false };
-        let age = now.duration_since(at);
-        // Nobody can have agreed to a mere check.
-        case.ill.is_some()
-            && case.since().is_some_and(|since| at >= since)
-            && age <= self.policy.approval
-            && age >= -self.policy.debounce.max(case::CLOCKS)
     }
 }

@@ -38,9 +38,20 @@ impl Reason {
         }
     }
 
-    /// What to do about it. A driver's own word leaves only asking the driver's own documentation.
+    /// What would help, in the order in which it is tried. A driver's own word leaves only a person who reads the
+    /// driver's documentation.
+    pub fn remedies(&self) -> &'static [Remedy] {
+        self.well_known().map_or(&[Remedy::AskOperator], WellKnown::remedies)
+    }
+
+    /// The first of them.
     pub fn remedy(&self) -> Remedy {
-        self.well_known().map_or(Remedy::AskOperator, WellKnown::remedy)
+        self.remedies()[0]
+    }
+
+    /// Whether a healer may try something on its own.
+    pub fn is_healable(&self) -> bool {
+        self.remedies().iter().any(|remedy| remedy.is_automatic())
     }
 
     /// The next step for the person who reads this, as a sentence.
@@ -66,7 +77,7 @@ impl fmt::Display for Reason {
 
 /// Makes the enum, its list and its lookups from one table, so that a reason cannot exist in one of them only.
 macro_rules! well_known {
-    ($($name:ident, $status:ident, $remedy:ident, $meaning:literal, $advice:literal;)*) => {
+    ($($name:ident, $status:ident, [$($remedy:ident),+], $meaning:literal, $advice:literal;)*) => {
         /// The reasons that Volmedic itself gives and knows a next step for.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum WellKnown {
@@ -90,8 +101,9 @@ macro_rules! well_known {
                 match self { $(Self::$name => Status::$status,)* }
             }
 
-            pub fn remedy(self) -> Remedy {
-                match self { $(Self::$name => Remedy::$remedy,)* }
+            /// What would help, in the order in which it is tried: the gentlest first.
+            pub fn remedies(self) -> &'static [Remedy] {
+                match self { $(Self::$name => &[$(Remedy::$remedy),+],)* }
             }
 
             /// What it means, as a sentence.
@@ -108,69 +120,102 @@ macro_rules! well_known {
 }
 
 well_known! {
-    VolumeNotFound, Inaccessible, AskOperator,
+    VolumeNotFound, Inaccessible, [AskOperator],
         "The storage system no longer knows the volume.",
         "Check on the storage system whether the volume was deleted; restore it from a snapshot or backup.";
-    OutOfCapacity, Degraded, ExpandVolume,
+    OutOfCapacity, Degraded, [Expand, FreeSpace],
         "The volume or its file system is full, or nearly so.",
         "Free space in the volume or expand the claim.";
-    OutOfInodes, Degraded, FreeSpace,
+    OutOfInodes, Degraded, [FreeSpace],
         "The file system can take no more files although it may have free bytes.",
         "Delete files that are not needed; many small files need a file system made with more inodes.";
-    DiskFailure, Inaccessible, ReplaceHardware,
+    DiskFailure, Inaccessible, [ReplaceHardware],
         "The disk under the volume has failed.",
         "Move the workload to a replica or restore from backup, then replace the disk.";
-    DiskRemoved, Inaccessible, ReplaceHardware,
+    DiskRemoved, Inaccessible, [ReplaceHardware],
         "The disk under the volume is not there any more.",
         "Put the disk back or reconnect it; if it was taken out for good, restore from backup.";
-    ConfigError, Inaccessible, AskOperator,
+    ConfigError, Inaccessible, [AskOperator],
         "The storage system is configured so that the volume cannot be served.",
         "Compare the storage system's configuration with the StorageClass and the driver's secrets.";
-    NetworkError, Inaccessible, Wait,
+    NetworkError, Inaccessible, [Wait],
         "The storage system cannot be reached over the network.",
         "Check the network between this place and the storage system; the volume comes back with it.";
-    DiskDegrading, Degraded, ReplaceHardware,
+    DiskDegrading, Degraded, [ReplaceHardware],
         "The disk still works, but shows signs of failing.",
         "Plan its replacement and make sure there is a recent backup.";
-    VolumeUnmounted, Inaccessible, AskNodePlugin,
+    VolumeUnmounted, Inaccessible, [NodeHealer, RecreatePods],
         "The volume is not mounted where the pod expects it.",
         "Let the node plugin mount it again, or recreate the pod; restarting a container does not remount.";
-    WrongMount, Inaccessible, RecreatePods,
+    WrongMount, Inaccessible, [RecreatePods],
         "Something else is mounted where the volume should be, so writes go to the wrong place.",
         "Stop the pod now, recreate it, and look for data that landed on the wrong disk.";
-    RWIOError, Degraded, AskOperator,
+    RWIOError, Degraded, [AskOperator],
         "Reads or writes on the volume fail with I/O errors.",
         "Read the node's kernel log for the device, check disk and cables, and make sure there is a backup.";
-    ReadOnlyFilesystem, Inaccessible, RecreatePods,
+    ReadOnlyFilesystem, Inaccessible, [RecreatePods],
         "The file system went read-only although it was mounted for writing.",
         "Find the first error in the kernel log, mend its cause, then recreate the pod so that it is mounted anew.";
-    FilesystemCorruption, Degraded, AskOperator,
+    FilesystemCorruption, Degraded, [AskOperator],
         "The file system's own structures are damaged.",
         "Stop the workload, take a copy of the volume, then let a person repair the file system offline.";
-    FilesystemShutdown, Inaccessible, RecreatePods,
+    FilesystemShutdown, Inaccessible, [RecreatePods],
         "The kernel shut the file system down after an error it could not live with.",
         "Read the kernel log for the cause, mend it, then recreate the pod so that it is mounted anew.";
-    MounterDead, Inaccessible, AskNodePlugin,
+    MounterDead, Inaccessible, [NodeHealer, RecreatePods],
         "The userspace process that serves the mount is gone.",
         "Let the node plugin restart it; if the mount does not come back, recreate the pods that use it.";
-    IOHung, Inaccessible, AskNodePlugin,
+    IOHung, Inaccessible, [NodeHealer],
         "A call to the volume did not come back in time.",
         "Check the storage system and the mounter process; pods may be stuck until it answers.";
-    SlowIO, Degraded, AskOperator,
+    SlowIO, Degraded, [AskOperator],
         "The volume answers, but far slower than it should.",
         "Check the load and the health of the storage system, its network and the disk under the volume.";
-    StaleHandle, Inaccessible, RecreatePods,
+    StaleHandle, Inaccessible, [RecreatePods],
         "The server no longer knows the file handle of the mount.",
         "Make sure the server exports the volume, then recreate the pods that use it.";
-    NodeDown, Inaccessible, AskOperator,
+    NodeDown, Inaccessible, [FenceNode, AskOperator],
         "The node that uses the volume does not answer the cluster.",
         "Check the node; only when it is surely off may its volumes be moved to another one.";
-    VolumeConditionAbnormal, Degraded, AskOperator,
+    VolumeConditionAbnormal, Degraded, [AskOperator],
         "The driver calls the volume abnormal in the older CSI dialect, which has no reasons.",
         "Read the driver's message and check the storage system.";
 }
 
 impl WellKnown {
+    /// The first remedy.
+    pub fn remedy(self) -> Remedy {
+        self.remedies()[0]
+    }
+
+    /// Whether a new mount of the volume would not help while this is so, because its cause is below the mount: the
+    /// backend, the disk, the network, the node. A call that hangs counts: the pods of such a volume do not end, and the
+    /// next ones would hang too.
+    pub fn prevents_new_mount(self) -> bool {
+        match self {
+            Self::VolumeNotFound
+            | Self::DiskFailure
+            | Self::DiskRemoved
+            | Self::ConfigError
+            | Self::NetworkError
+            | Self::RWIOError
+            | Self::FilesystemCorruption
+            | Self::IOHung
+            | Self::NodeDown => true,
+            Self::OutOfCapacity
+            | Self::OutOfInodes
+            | Self::DiskDegrading
+            | Self::VolumeUnmounted
+            | Self::WrongMount
+            | Self::ReadOnlyFilesystem
+            | Self::FilesystemShutdown
+            | Self::MounterDead
+            | Self::SlowIO
+            | Self::StaleHandle
+            | Self::VolumeConditionAbnormal => false,
+        }
+    }
+
     /// The condition type of the first proposals for this reason; its name is their error code.
     pub fn class(self) -> Class {
         self.usual_status().class()
@@ -208,6 +253,21 @@ mod tests {
     fn no_reason_claims_lost_data_by_itself() {
         for known in WellKnown::ALL {
             assert_ne!(known.usual_status(), Status::DataLoss, "{known}: only who saw the loss may say so");
+        }
+    }
+
+    #[test]
+    fn what_a_new_mount_helps_against_does_not_prevent_it() {
+        for known in WellKnown::ALL {
+            let helped = known.remedies().contains(&Remedy::RecreatePods);
+            assert!(!(helped && known.prevents_new_mount()), "{known}");
+        }
+    }
+
+    #[test]
+    fn gentler_remedies_come_first_and_none_twice() {
+        for known in WellKnown::ALL {
+            assert!(known.remedies().is_sorted_by(|first, next| first < next), "{known}");
         }
     }
 

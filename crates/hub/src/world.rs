@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use volmedic_api::resource::{LeaseName, NodeReport, VantageKind, VolumeHealthStatus};
+use volmedic_health::Remedy;
 
 use crate::ClaimKey;
 use crate::agents::{Agents, Now};
@@ -98,6 +99,8 @@ pub struct World {
     /// Nobody asks which claims may have changed, so that is not kept.
     untracked: bool,
     words: Words,
+    /// What the healer can do besides asking node plugins.
+    remedies: BTreeSet<Remedy>,
 }
 
 /// The label and the annotation that a PersistentVolume is marked with.

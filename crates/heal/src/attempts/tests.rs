@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
+use jiff::SignedDuration;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use volmedic_api::resource::{HealOutcome, time};

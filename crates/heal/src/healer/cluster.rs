@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::api::ListParams;
+use kube::api::{DeleteParams, EvictParams, ListParams, Preconditions};
 use kube::{Api, Client};
 use tokio::time::timeout;
 use volmedic_api::slim::Pod;
 use volmedic_api::{Arrived, Kind, ObjectRef};
 
-use super::ports::{Cluster, Found};
-use super::shapes::{Claim, ClaimRef, Volume, VolumeSpec};
+use super::pods::UserPod;
+use super::ports::{Cluster, Eviction, Found};
+use super::shapes::{Claim, ClaimRef, CsiNode, Volume, VolumeSpec, WorkloadPod};
 use super::{Filters, survey};
 use crate::mode::{Rules, Ruling};
 use crate::place::Place;
-use crate::triage::{Again, Approval, Exam};
+use crate::triage::{Again, Approval, Exam, Standing};
 
 const API: Duration = Duration::from_secs(15);
 /// Pods that are told; more use no volume.
@@ -37,6 +38,9 @@ pub struct Details {
     /// The claim's own word on its mode.
     pub mode: Option<Box<str>>,
     pub approval: Approval,
+    /// The same two for recreating pods.
+    pub recreate_mode: Option<Box<str>>,
+    pub recreate_approval: Approval,
 }
 
 impl Details {
@@ -49,15 +53,29 @@ impl Details {
             class: None,
             mode: None,
             approval: Approval::None,
+            recreate_mode: None,
+            recreate_approval: Approval::None,
         }
     }
 
     pub(super) fn ruling(&self, rules: &Rules) -> Ruling {
-        let namespace = self.claim.as_ref().map(|claim| &*claim.namespace).unwrap_or_default();
-        rules.ruling(self.mode.as_deref(), namespace, self.class.as_deref())
+        rules.ruling(self.mode.as_deref(), self.namespace(), self.class.as_deref())
     }
 
-    pub(super) fn exam(&self, rules: &Rules, again: Again) -> Exam {
+    /// What the rules and the claim say of recreating pods.
+    pub(super) fn recreate(&self, rules: &Rules) -> Standing {
+        Standing {
+            ruling: rules.ruling(self.recreate_mode.as_deref(), self.namespace(), self.class.as_deref()),
+            approval: self.recreate_approval,
+            obstacle: None,
+        }
+    }
+
+    fn namespace(&self) -> &str {
+        self.claim.as_ref().map(|claim| &*claim.namespace).unwrap_or_default()
+    }
+
+    pub(super) fn exam(&self, rules: &Rules, again: Again, recreate: Option<Standing>) -> Exam {
         Exam {
             ruling: self.ruling(rules),
             approval: self.approval,
@@ -65,6 +83,7 @@ impl Details {
             filtered: self.filtered.clone(),
             version: self.version.clone(),
             again,
+            recreate,
         }
     }
 }
@@ -144,7 +163,10 @@ impl Cluster for KubeCluster {
             return Ok(Details::not_bound(format!("{reading} is another one by now")));
         }
         let claim = readable(&reading, claim)?;
-        let approved = claim.annotation(Rules::APPROVED).and_then(|time| time.parse::<Timestamp>().ok());
+        let approval = |key: &str| {
+            let approved = claim.annotation(key).and_then(|time| time.parse::<Timestamp>().ok());
+            approved.map_or(Approval::None, Approval::Given)
+        };
         Ok(Details {
             version: version.into(),
             bound: Ok(()),
@@ -152,7 +174,9 @@ impl Cluster for KubeCluster {
             claim: Some(ObjectRef::new(Kind::PersistentVolumeClaim, &namespace, &name, &uid)),
             class: spec.storage_class_name.map(Into::into),
             mode: claim.annotation(Rules::ANNOTATION).map(Into::into),
-            approval: approved.map_or(Approval::None, Approval::Given),
+            approval: approval(Rules::APPROVED),
+            recreate_mode: claim.annotation(Rules::RECREATE_ANNOTATION).map(Into::into),
+            recreate_approval: approval(Rules::RECREATE_APPROVED),
         })
     }
 
@@ -196,6 +220,48 @@ impl Cluster for KubeCluster {
         };
         let about = |pod: Arrived<Pod>| ObjectRef::new(Kind::Pod, &claim.namespace, pod.name(), pod.uid());
         found.into_iter().filter(uses).take(MOST_PODS).map(about).collect()
+    }
+
+    async fn pods_of(&self, claim: &ObjectRef) -> Result<Vec<UserPod>, String> {
+        let pods = Api::<Arrived<WorkloadPod>>::namespaced(self.client.clone(), &claim.namespace);
+        let found = survey::all(&pods, &ListParams::default().limit(PAGE), "pods").await?;
+        let uses = |pod: &&Arrived<WorkloadPod>| {
+            let body = pod.body.as_ref().ok();
+            body.is_some_and(|body| {
+                survey::claims_in(pod.name(), &body.spec).any(|used| *used == *claim.name)
+            })
+        };
+        Ok(found.iter().filter(uses).filter_map(UserPod::new).collect())
+    }
+
+    async fn has_driver(&self, place: &Place) -> Result<bool, String> {
+        let nodes = Api::<Arrived<CsiNode>>::all(self.client.clone());
+        let what = format!("the CSINode {}", place.node);
+        let node =
+            ask(&what, nodes.get_opt(&place.node)).await?.map(|node| readable(&what, node)).transpose()?;
+        let drivers = node.and_then(|node| node.spec.drivers).unwrap_or_default();
+        Ok(drivers.iter().any(|driver| *driver.name == *place.driver))
+    }
+
+    async fn evict(&self, pod: &UserPod) -> Eviction {
+        // Nothing of a pod is read here.
+        let pods = Api::<k8s_openapi::api::core::v1::Pod>::namespaced(self.client.clone(), &pod.namespace);
+        // Of a StatefulSet the next pod has the same name.
+        let only_this = Preconditions { uid: Some(pod.uid.to_string()), resource_version: None };
+        let params = EvictParams {
+            delete_options: Some(DeleteParams::default().preconditions(only_this)),
+            ..EvictParams::default()
+        };
+        match timeout(API, pods.evict(&pod.name, &params)).await {
+            Ok(Ok(_)) => Eviction::Accepted,
+            Ok(Err(kube::Error::Api(status))) => match status.code {
+                404 | 409 => Eviction::Gone,
+                429 | 500..=599 => Eviction::Later(status.message.clone()),
+                _ => Eviction::Denied(status.message.clone()),
+            },
+            Ok(Err(error)) => Eviction::Unknown(error.to_string()),
+            Err(_) => Eviction::Unknown("the API server did not answer in time".to_owned()),
+        }
     }
 }
 

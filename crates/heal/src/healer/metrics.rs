@@ -9,6 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use volmedic_health::Remedy;
 
 type Described = (&'static str, &'static str, &'static [&'static str], &'static str);
 
@@ -20,8 +21,8 @@ const OTHER: &str = "other";
 const HEALS: Described = (
     "volmedic_heal_seconds",
     "histogram",
-    &["driver_name", "result"],
-    "How long heals took, by what became of them: well, still_ill, lost, not_reached or a gRPC status of the driver",
+    &["driver_name", "remedy", "result"],
+    "How long heals took, by remedy and by what became of them: well, still_ill, lost, not_reached or a gRPC status of the driver",
 );
 const SKIPPED: Described = (
     "volmedic_heal_skipped_total",
@@ -98,9 +99,9 @@ impl Metrics {
         self.distrusted.get_or_create(&Why { why }).inc();
     }
 
-    pub(super) fn healed(&self, driver: &str, result: &'static str, took: Duration) {
-        let driver_name = self.driver(driver);
-        self.heals.get_or_create(&Healed { driver_name, result }).observe(took.as_secs_f64());
+    pub(super) fn healed(&self, driver: &str, remedy: Remedy, result: &'static str, took: Duration) {
+        let (driver_name, remedy) = (self.driver(driver), remedy.name());
+        self.heals.get_or_create(&Healed { driver_name, remedy, result }).observe(took.as_secs_f64());
     }
 
     pub(super) fn skip(&self, driver: &str, why: &'static str) {
@@ -128,6 +129,7 @@ impl Metrics {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Healed {
     driver_name: String,
+    remedy: &'static str,
     result: &'static str,
 }
 
@@ -154,7 +156,7 @@ mod tests {
         for driver in 0..200 {
             metrics.skip(&format!("d{driver}"), "brake");
         }
-        metrics.healed("d0", "well", Duration::from_secs(1));
+        metrics.healed("d0", Remedy::NodeHealer, "well", Duration::from_secs(1));
         metrics.distrust("other_pod");
         metrics.stand(1, 2, 3, 4);
         let mut text = String::new();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use volmedic_api::ObjectRef;
 
 use super::cluster::Details;
+use super::pods::UserPod;
 use super::record::Record;
 use super::trust::Relayed;
 use crate::place::Place;
@@ -38,6 +39,12 @@ pub trait Cluster: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Found>, String>> + Send;
     /// The pods on a node that use a claim.
     fn users(&self, node: &str, claim: &ObjectRef) -> impl Future<Output = Vec<ObjectRef>> + Send;
+    /// All pods that use a claim, also those that have no node yet.
+    fn pods_of(&self, claim: &ObjectRef) -> impl Future<Output = Result<Vec<UserPod>, String>> + Send;
+    /// Whether the kubelet on the node has the driver.
+    fn has_driver(&self, place: &Place) -> impl Future<Output = Result<bool, String>> + Send;
+    /// Asks for the eviction of this one pod.
+    fn evict(&self, pod: &UserPod) -> impl Future<Output = Eviction> + Send;
 }
 
 /// Who asks the driver, through its relay.
@@ -51,10 +58,36 @@ pub trait Surgeon: Send + Sync + 'static {
     ) -> impl Future<Output = Outcome> + Send;
 }
 
+/// What the API server answered to an eviction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Eviction {
+    /// The pod ends.
+    Accepted,
+    /// This pod is not there any more.
+    Gone,
+    /// Not now, as a PodDisruptionBudget demands.
+    Later(String),
+    /// It will never be accepted like this.
+    Denied(String),
+    /// It is not known whether it was accepted.
+    Unknown(String),
+}
+
 /// Who can look again.
 pub trait Eyes: Send + Sync + 'static {
     /// Whether the volume is still ill, as fresh as can be had.
     fn again(&self, place: &Place) -> impl Future<Output = Again> + Send;
+    /// Why a new mount of the volume would not help now, seen from here; nothing if it would.
+    fn prevents_new_mount(&self, claim: &ObjectRef, place: &Place) -> Option<String> {
+        let _ = (claim, place);
+        Some("nothing is known of the volume".to_owned())
+    }
+    /// How the volume is at a place where a new pod uses it. `settled` says that it runs there for long enough to count
+    /// without a word of its agent.
+    fn at_new_pod(&self, claim: &ObjectRef, place: &Place, settled: bool) -> Again {
+        let _ = (claim, place, settled);
+        Again::NotSeen("nothing is known of the volume".into())
+    }
     /// How many volumes are in use, of one driver or of all, each counted once per node; `None` if nobody knows.
     fn in_use(&self, driver: Option<&str>) -> Option<usize>;
     /// Whether this process still leads, asked right before acting.

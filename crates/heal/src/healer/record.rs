@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use volmedic_api::ObjectRef;
-use volmedic_health::{Reason, sanitize_message};
+use volmedic_health::{Reason, Remedy, sanitize_message};
 
+use crate::mode::Ruling;
 use crate::place::Place;
 use crate::refusal::Refusal;
 use crate::table::After;
@@ -15,11 +16,11 @@ use crate::triage::Brake;
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
-    /// The driver is being asked.
+    /// The driver is being asked, or pods are being evicted.
     Started {
         nth: u32,
     },
-    /// The driver says that the volume is well.
+    /// The driver says that the volume is well, or it is healthy under new pods.
     Succeeded {
         message: String,
         took: Duration,
@@ -76,6 +77,10 @@ pub struct Record {
     /// What was reported about the volume, since when. The same for all news of one episode, also after a restart.
     pub complaint: Option<(Reason, Timestamp)>,
     pub by_person: bool,
+    /// What is done, or refused; `None` if it is about no remedy.
+    pub remedy: Option<Remedy>,
+    /// The rule that allows it.
+    pub rule: Option<Ruling>,
     /// The try that it is about; `None` for what was none.
     pub attempt: Option<Attempt>,
     /// It is not tried again before this time.
@@ -103,7 +108,20 @@ impl Record {
 
     /// One line in the log for each.
     pub(crate) fn log(&self) {
-        let Self { at: _, place, pv, about: _, complaint, by_person, attempt: _, not_before: _, news } = self;
+        let Self {
+            at: _,
+            place,
+            pv,
+            about: _,
+            complaint,
+            by_person,
+            remedy,
+            rule: _,
+            attempt: _,
+            not_before: _,
+            news,
+        } = self;
+        let remedy = remedy.map(Remedy::name);
         let (driver, handle, node) = match place {
             Some(Place { driver, handle, node }) => (Some(&**driver), Some(&**handle), Some(&**node)),
             None => (None, None, None),
@@ -113,7 +131,9 @@ impl Record {
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
-                    target: "volmedic::heal", kind, driver, handle, node, pv = &**pv, reason, by_person, "{self}"
+                    target: "volmedic::heal",
+                    kind, driver, handle, node, pv = &**pv, reason, remedy, by_person,
+                    "{self}"
                 )
             };
         }
@@ -138,16 +158,28 @@ impl fmt::Display for Record {
                 if self.by_person {
                     f.write_str(" because a person asked for it")?;
                 }
-                write!(f, " (try {nth}): the node plugin is asked to mend it")
+                match self.remedy {
+                    Some(Remedy::RecreatePods) => write!(
+                        f,
+                        " (attempt {nth}): the pods that use it there are evicted one by one, so that it is mounted again"
+                    )?,
+                    _ => write!(f, " (try {nth}): the node plugin is asked to mend it")?,
+                }
+                match &self.rule {
+                    Some(Ruling { mode, source }) => {
+                        write!(f, "; {} is {mode} {source}", self.remedy.map_or("healing", Remedy::name))
+                    }
+                    None => Ok(()),
+                }
             }
             News::Succeeded { message, took } => {
                 f.write_str("Healing of ")?;
                 place(f)?;
-                write!(
-                    f,
-                    " succeeded after {:.1} s: the node plugin says that it is well",
-                    took.as_secs_f64()
-                )?;
+                let result = match self.remedy {
+                    Some(Remedy::RecreatePods) => "it was mounted again and is healthy",
+                    _ => "the node plugin says that it is well",
+                };
+                write!(f, " succeeded after {:.1} s: {result}", took.as_secs_f64())?;
                 said(f, message)
             }
             News::Failed { message, code: _, after, took, asked: _ } => {

@@ -9,19 +9,21 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use volmedic_api::ObjectRef;
+use volmedic_health::Remedy;
 use volmedic_panics::caught;
 
 use super::cluster::Details;
 use super::metrics::Metrics;
+use super::pods::UserPod;
 use super::ports::{Cluster, Eyes, Found, Nodes, Surgeon, Teller};
 use super::record::{Attempt, News};
 use super::registry::RelayNews;
 use super::trust::Relayed;
 use super::{Options, Trigger};
 use crate::place::Place;
-use crate::refusal::NodeState;
+use crate::refusal::{NodeState, Refusal};
 use crate::table::Outcome;
-use crate::triage::{Again, Step, Ticket, Triage, World};
+use crate::triage::{Again, Standing, Step, Ticket, Triage, World};
 
 mod acting;
 mod asked;
@@ -57,6 +59,23 @@ pub async fn run<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller>(
     nodes: N,
     teller: T,
     metrics: Metrics,
+    relays: mpsc::Receiver<RelayNews>,
+    triggers: mpsc::Receiver<Trigger>,
+) {
+    let clock = Clock { base: Timestamp::now(), since: Instant::now() };
+    run_by(clock, options, cluster, surgeon, eyes, nodes, teller, metrics, relays, triggers).await;
+}
+
+#[expect(clippy::too_many_arguments, reason = "each is another part of the world")]
+async fn run_by<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller>(
+    clock: Clock,
+    options: Options,
+    cluster: C,
+    surgeon: S,
+    eyes: E,
+    nodes: N,
+    teller: T,
+    metrics: Metrics,
     mut relays: mpsc::Receiver<RelayNews>,
     mut triggers: mpsc::Receiver<Trigger>,
 ) {
@@ -69,7 +88,7 @@ pub async fn run<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller>(
         teller: Arc::new(teller),
         options,
         metrics,
-        clock: Clock { base: Timestamp::now(), since: Instant::now() },
+        clock,
         relays: HashMap::new(),
         generations: HashMap::new(),
         pvs: HashMap::new(),
@@ -79,6 +98,7 @@ pub async fn run<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller>(
         wishes: Wishes::default(),
         tasks: JoinSet::new(),
         tickets: HashMap::new(),
+        recreating: HashMap::new(),
         telling: Arc::new(Semaphore::new(TELLING)),
         checked: 0,
     };
@@ -111,6 +131,7 @@ pub async fn run<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller>(
 }
 
 /// Time that moves with the runtime's, so that tests can move it.
+#[derive(Clone, Copy)]
 struct Clock {
     base: Timestamp,
     since: Instant,
@@ -127,13 +148,16 @@ impl Clock {
 enum Done {
     Examined {
         ticket: Ticket,
-        seen: Result<(Details, Vec<ObjectRef>, Again), String>,
+        seen: Result<Seen, String>,
     },
     Healed {
         ticket: Ticket,
         about: Vec<ObjectRef>,
         attempt: Option<Attempt>,
+        remedy: Remedy,
         outcome: Outcome,
+        /// Where new pods are.
+        nodes: BTreeSet<Arc<str>>,
         took: Duration,
     },
     Surveyed {
@@ -148,9 +172,18 @@ enum Done {
     Previewed {
         wish: u64,
         place: Place,
-        details: Result<Details, String>,
+        details: Result<(Details, Option<Standing>), String>,
     },
     Told,
+}
+
+/// What was found right before acting.
+struct Seen {
+    details: Details,
+    about: Vec<ObjectRef>,
+    again: Again,
+    /// The pods that would be recreated, or why not; `None` where nobody wants that.
+    pods: Option<Result<Vec<UserPod>, Refusal>>,
 }
 
 struct Ward<C, S, E, N, T> {
@@ -176,7 +209,9 @@ struct Ward<C, S, E, N, T> {
     /// With the message of a panic in place of a result.
     tasks: JoinSet<Result<Done, String>>,
     /// Of tasks that hold one.
-    tickets: HashMap<Id, Ticket>,
+    tickets: HashMap<Id, (Ticket, Remedy)>,
+    /// The owners of the pods that are being recreated, by volume and node. None of them loses two pods at a time.
+    recreating: HashMap<Place, BTreeSet<Box<str>>>,
     telling: Arc<Semaphore>,
     /// Volumes that were checked and found healthy, and not yet logged.
     checked: usize,
@@ -231,7 +266,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             self.pvs.retain(|place, _| triage.knows(place));
         }
         // One line for all of them: checking is not healing.
-        if self.checked > 0 && !self.tickets.values().any(Ticket::is_check) {
+        if self.checked > 0 && !self.tickets.values().any(|(ticket, _)| ticket.is_check()) {
             tracing::info!(
                 volumes = std::mem::take(&mut self.checked),
                 "volumes were checked and are healthy"
@@ -293,9 +328,10 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
                     self.pvs.insert(place, pv);
                 }
             }
+            Trigger::Recreated { volume, memory } => self.triage.restore_recreated(volume, &memory),
             Trigger::Cleared { place } => self.triage.cleared(now, &place),
             Trigger::Gone { place } => {
-                self.triage.forget(&place);
+                self.triage.forget(now, &place);
                 if !self.triage.knows(&place) {
                     self.pvs.remove(&place);
                 }
@@ -329,8 +365,10 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
     fn done(&mut self, done: Done) {
         match done {
             Done::Examined { ticket, seen } => self.examined(ticket, seen),
-            Done::Healed { ticket, about, attempt, outcome, took } => {
-                self.healed(&ticket, about, attempt, outcome, took);
+            Done::Healed { ticket, about, attempt, remedy, outcome, nodes, took } => {
+                self.recreating.remove(&ticket.place);
+                self.triage.moved(&ticket.place, nodes);
+                self.healed(&ticket, about, remedy, attempt, outcome, took);
             }
             Done::Surveyed { wanted, found } => self.surveyed(wanted, found),
             Done::Located { found, dry_run, answer } => self.located(found, dry_run, answer),

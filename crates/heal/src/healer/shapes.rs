@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use serde::Deserialize;
 use volmedic_api::Shape;
+use volmedic_api::slim::PodSpec;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -172,4 +173,69 @@ impl Shape for Driver {
     const KIND: &'static str = "CSIDriver";
     const PLURAL: &'static str = "csidrivers";
     const GROUP: &'static str = "storage.k8s.io";
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct CsiNode {
+    pub(super) spec: CsiNodeSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct CsiNodeSpec {
+    pub(super) drivers: Option<Vec<RegisteredDriver>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct RegisteredDriver {
+    pub(super) name: String,
+}
+
+impl Shape for CsiNode {
+    type Scope = ClusterResourceScope;
+    const KIND: &'static str = "CSINode";
+    const PLURAL: &'static str = "csinodes";
+    const GROUP: &'static str = "storage.k8s.io";
+}
+
+/// A pod that may have to be recreated, with what makes a new one.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WorkloadPod {
+    pub(super) metadata: WorkloadMeta,
+    pub(super) spec: PodSpec,
+    pub(super) status: WorkloadPodStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct WorkloadMeta {
+    pub(super) labels: Option<BTreeMap<String, String>>,
+    pub(super) annotations: Option<BTreeMap<String, String>>,
+    pub(super) owner_references: Option<Vec<OwnerReference>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct OwnerReference {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) controller: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WorkloadPodStatus {
+    pub(super) phase: String,
+    pub(super) conditions: Option<Vec<NodeCondition>>,
+}
+
+impl Shape for WorkloadPod {
+    type Scope = NamespaceResourceScope;
+    const KIND: &'static str = "Pod";
+    const PLURAL: &'static str = "pods";
 }

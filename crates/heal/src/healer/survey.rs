@@ -146,8 +146,12 @@ pub(super) fn in_use(pod: &Arrived<Pod>) -> bool {
 
 /// The claims of a pod, those that were made for it included.
 pub(super) fn claims_of(pod: &Arrived<Pod>) -> impl Iterator<Item = String> {
-    let name = pod.name();
-    let volumes = pod.body.as_ref().ok().and_then(|pod| pod.spec.volumes.as_deref()).unwrap_or_default();
+    pod.body.as_ref().ok().into_iter().flat_map(|body| claims_in(pod.name(), &body.spec))
+}
+
+/// The same of a pod with this name.
+pub(super) fn claims_in(name: &str, spec: &slim::PodSpec) -> impl Iterator<Item = String> {
+    let volumes = spec.volumes.as_deref().unwrap_or_default();
     volumes.iter().filter_map(move |volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
         (Some(claim), _) => Some(claim.claim_name.clone()),
         (None, Some(_)) => Some(format!("{name}-{}", volume.name)),

@@ -12,7 +12,7 @@ fn heal(second: i64, outcome: HealOutcome, node: &str, attempt: u32, code: &str)
     Heal {
         time: time(at(second)),
         outcome,
-        remedy: REMEDY.to_owned(),
+        remedy: Remedy::NodeHealer.name().to_owned(),
         node: Some(node.to_owned()),
         message: String::new(),
         code: code.to_owned(),
@@ -111,6 +111,8 @@ fn only_what_was_wanted_or_wrong_is_kept() {
         about: Vec::new(),
         complaint: None,
         by_person: false,
+        remedy: Some(Remedy::NodeHealer),
+        rule: None,
         attempt,
         not_before: None,
         news,
@@ -124,4 +126,67 @@ fn only_what_was_wanted_or_wrong_is_kept() {
     assert_eq!(record(None, refused).entry().unwrap().code, "not_implemented");
     let not_begun = Record { by_person: true, ..record(None, well()) };
     assert_eq!(not_begun.entry(), None, "it never began");
+}
+
+fn pods(second: i64, outcome: HealOutcome, node: &str, attempt: u32, code: &str) -> Heal {
+    Heal { remedy: Remedy::RecreatePods.name().to_owned(), ..heal(second, outcome, node, attempt, code) }
+}
+
+fn of_pods(heals: &[Heal], ill_since: Option<i64>, now: i64) -> Option<Recreated> {
+    let deadlines = Deadlines { node_healer: DEADLINE, recreate_pods: SignedDuration::from_mins(10) };
+    let recreate = crate::policy::Recreate::default();
+    let policy = Policy { recreate: Some(recreate), ..Policy::default() };
+    recreated(heals, ill_since.map(at), at(now), &policy, deadlines)
+}
+
+#[test]
+fn attempts_without_the_name_of_a_known_remedy_are_the_node_plugins() {
+    for remedy in ["", "NodeHealer", "AskNodePlugin"] {
+        let old = Heal { remedy: remedy.to_owned(), ..heal(100, HealOutcome::Failed, "n", 2, "Internal") };
+        assert_eq!(memory(&[old.clone()], Some(50), 200).unwrap().tries, 2, "{remedy}");
+        assert_eq!(of_pods(&[old], Some(50), 200), None, "{remedy}");
+    }
+}
+
+#[test]
+fn recreating_pods_and_asking_the_node_plugin_are_counted_apart() {
+    let heals = [
+        pods(300, HealOutcome::Failed, "m", 2, "still_ill"),
+        pods(200, HealOutcome::Succeeded, "n", 1, "well"),
+        heal(100, HealOutcome::Failed, "n", 5, "Internal"),
+    ];
+    assert_eq!(memory(&heals, Some(50), 400).unwrap().tries, 5);
+    let found = of_pods(&heals, Some(50), 400).unwrap();
+    // The second failed at 300 s and has a pause of 20 min.
+    assert_eq!((found.tries, found.not_before), (2, Some(at(1500))));
+    assert_eq!(found.nodes, ["m", "n"].map(Into::into).into(), "on whatever node");
+    assert_eq!(of_pods(&heals, Some(300 + 30 * 60 + 1200), 3300), None, "healthy for long in between");
+}
+
+#[test]
+fn an_attempt_to_recreate_pods_that_was_under_way_is_waited_for() {
+    let open = [pods(100, HealOutcome::Started, "n", 1, "")];
+    let found = of_pods(&open, None, 130).unwrap();
+    assert_eq!((found.tries, found.not_before), (1, Some(at(701))), "its deadline is 10 min");
+    let lost = [lost(&open[0])];
+    let found = of_pods(&lost, Some(50), 702).unwrap();
+    assert_eq!((found.tries, found.not_before), (1, Some(at(700))));
+    let why = begun(&open, &started(130, "n", 1), Deadlines::from(DEADLINE)).unwrap_err();
+    assert!(why.contains("somebody else began"), "{why}");
+    // Its end takes its place, and that of the node plugin's attempt does not.
+    let other = [&open[..], &[started(90, "n", 1)]].concat();
+    let after = noted(&other, &pods(150, HealOutcome::Succeeded, "n", 1, "well"));
+    assert_eq!(after.iter().filter(|heal| heal.outcome == HealOutcome::Started).count(), 1);
+    assert_eq!(after[1].remedy, "NodeHealer");
+}
+
+#[test]
+fn evictions_that_were_refused_are_no_attempts() {
+    let refused =
+        Heal { not_before: Some(time(at(160))), ..pods(100, HealOutcome::Failed, "n", 1, "not_reached") };
+    let later = pods(200, HealOutcome::Failed, "n", 1, "not_reached");
+    let kept = noted(&[pods(199, HealOutcome::Started, "n", 1, ""), refused.clone()], &later);
+    assert_eq!(kept, [later], "one is kept, however often it is refused");
+    let found = of_pods(&[refused], Some(50), 130).unwrap();
+    assert_eq!((found.tries, found.not_before), (0, Some(at(160))));
 }

@@ -1,28 +1,59 @@
 //! What a person gets to hear.
 
 use jiff::Timestamp;
+use volmedic_health::Remedy;
 
 use super::{Exam, Triage, World};
 use crate::place::Place;
 use crate::refusal::Refusal;
 
 impl Triage {
-    /// Everything that stands in the way right now, were a person to ask; nothing if the volume would be mended.
-    pub fn preview(&self, now: Timestamp, place: &Place, exam: &Exam, world: &impl World) -> Vec<Refusal> {
+    /// Which remedy would be used right now, were a person to ask; else everything that stands in the way.
+    pub fn preview(
+        &self,
+        now: Timestamp,
+        place: &Place,
+        exam: &Exam,
+        world: &impl World,
+    ) -> Result<Remedy, Vec<Refusal>> {
         let mut case = self.cases.get(place).cloned().unwrap_or_default();
         let in_flight = case.in_flight.then_some(Refusal::InFlight);
         case.person();
-        let ruled = self.ruled(now, &case, exam, true).err();
-        let guards = self.guards(now, place, &case, world, false);
-        let flights = if in_flight.is_some() { None } else { self.flights.objection(place, &self.policy) };
-        ruled.into_iter().chain(guards).chain(in_flight).chain(flights).collect()
+        let mut refusals: Vec<Refusal> = Self::admitted(exam).err().into_iter().collect();
+        let mut chosen = None;
+        let mut closed = Vec::new();
+        for remedy in self.ladder(&case) {
+            let before = closed.len();
+            closed.extend(self.ruled(now, &case, exam, remedy, true));
+            // A person's wish ends what recreating pods has to wait for.
+            if remedy == Remedy::NodeHealer {
+                closed.extend(self.rung(now, place, &case, world, remedy));
+            }
+            if closed.len() == before {
+                chosen = Some(remedy);
+                break;
+            }
+        }
+        if chosen.is_none() {
+            refusals.extend(closed);
+        }
+        refusals.extend(self.around(now, place, &case, world, false));
+        refusals.extend(self.braked(place));
+        refusals.extend(in_flight.clone());
+        if in_flight.is_none() {
+            refusals.extend(self.flights.objection(place, &self.policy));
+        }
+        match chosen {
+            Some(remedy) if refusals.is_empty() => Ok(remedy),
+            _ => Err(refusals),
+        }
     }
 
     /// Why a person's wish for this place will not come true by waiting. `None` while it may, or is under way.
     pub fn hopeless(&self, now: Timestamp, place: &Place, world: &impl World) -> Option<Refusal> {
         let case = self.cases.get(place).filter(|case| case.person && !case.in_flight)?;
-        match self.guard(now, place, case, world, false)? {
-            Refusal::Pause { .. } | Refusal::Debounce { .. } => None,
+        match self.guard(now, place, case, world, false).err()? {
+            Refusal::Pause { .. } | Refusal::Debounce { .. } | Refusal::ClusterBudget { .. } => None,
             refusal => Some(refusal),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use volmedic_health::Reason;
+use volmedic_health::{Reason, Remedy};
 
 use crate::memory::{Last, Memory};
 use crate::policy::Policy;
@@ -50,6 +50,8 @@ pub(super) struct Case {
     /// The last try mended it, as far as the driver says. Whether it stayed so shows at the next look.
     pub(super) mended: bool,
     well_since: Option<Timestamp>,
+    /// Since when no relay serves the driver on the node.
+    pub(super) no_relay_since: Option<Timestamp>,
     /// Of the PersistentVolume at the last try.
     pub(super) version: Box<str>,
     told: BTreeSet<&'static str>,
@@ -118,6 +120,15 @@ impl Case {
         }
     }
 
+    /// Whether a relay is away.
+    pub(super) fn relay(&mut self, now: Timestamp, away: bool) {
+        if away {
+            self.no_relay_since.get_or_insert(now);
+        } else {
+            self.no_relay_since = None;
+        }
+    }
+
     /// The driver has restarted. What it failed to mend before, it may mend now; the pause after the last try stays.
     pub(super) fn check(&mut self) {
         self.check = true;
@@ -154,7 +165,8 @@ impl Case {
         if let Some(Hold::Person { why }) = &self.hold {
             return Some(Refusal::NeedsPerson { why: why.clone() });
         }
-        (self.tries >= policy.tries && !self.mended).then_some(Refusal::GaveUp { tries: self.tries })
+        (self.tries >= policy.tries && !self.mended)
+            .then_some(Refusal::GaveUp { tries: self.tries, remedy: Remedy::NodeHealer })
     }
 
     /// What time alone will overcome.
@@ -210,6 +222,16 @@ impl Case {
             | Refusal::Filtered { .. }
             | Refusal::NotBound { .. } => self.check = false,
             _ => {}
+        }
+    }
+
+    /// Its pods were recreated, or not. The pause after that is the volume's, not this node's.
+    pub(super) fn recreated(&mut self, now: Timestamp, outcome: &Outcome, ticket: &Ticket) {
+        self.person &= !ticket.by_person;
+        self.not_before = None;
+        if outcome.is_well() {
+            self.mended = true;
+            self.well_since = self.ill.is_none().then_some(now);
         }
     }
 

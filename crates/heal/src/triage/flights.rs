@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use volmedic_health::Volume;
+use volmedic_health::{Remedy, Volume};
 
 use crate::place::Place;
 use crate::policy::Policy;
@@ -11,11 +11,18 @@ use crate::refusal::Refusal;
 
 #[derive(Debug, Default)]
 pub(super) struct Flights {
-    tickets: HashMap<u64, Place>,
+    tickets: HashMap<u64, Flight>,
     /// How many on each.
     nodes: HashMap<Arc<str>, usize>,
     /// Whatever the node: a driver takes one call for a volume at a time.
     volumes: HashMap<Volume, u64>,
+}
+
+#[derive(Debug)]
+struct Flight {
+    place: Place,
+    /// What is being done, once that is decided.
+    remedy: Option<Remedy>,
 }
 
 impl Flights {
@@ -25,6 +32,22 @@ impl Flights {
 
     pub(super) fn has(&self, ticket: u64) -> bool {
         self.tickets.contains_key(&ticket)
+    }
+
+    /// It is decided what is done.
+    pub(super) fn acts(&mut self, ticket: u64, remedy: Remedy) {
+        if let Some(flight) = self.tickets.get_mut(&ticket) {
+            flight.remedy = Some(remedy);
+        }
+    }
+
+    pub(super) fn remedy(&self, ticket: u64) -> Option<Remedy> {
+        self.tickets.get(&ticket)?.remedy
+    }
+
+    /// How many volumes this is being done to.
+    pub(super) fn acting(&self, remedy: Remedy) -> usize {
+        self.tickets.values().filter(|flight| flight.remedy == Some(remedy)).count()
     }
 
     pub(super) fn objection(&self, place: &Place, policy: &Policy) -> Option<Refusal> {
@@ -39,13 +62,13 @@ impl Flights {
     }
 
     pub(super) fn depart(&mut self, ticket: u64, place: &Place) {
-        self.tickets.insert(ticket, place.clone());
+        self.tickets.insert(ticket, Flight { place: place.clone(), remedy: None });
         self.volumes.insert(place.volume(), ticket);
         *self.nodes.entry(place.node.clone()).or_default() += 1;
     }
 
     pub(super) fn land(&mut self, ticket: u64) {
-        let Some(place) = self.tickets.remove(&ticket) else { return };
+        let Some(Flight { place, remedy: _ }) = self.tickets.remove(&ticket) else { return };
         self.volumes.remove(&place.volume());
         if let Some(here) = self.nodes.get_mut(&place.node) {
             *here -= 1;

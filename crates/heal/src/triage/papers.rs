@@ -1,7 +1,7 @@
 //! What goes in and out of the triage.
 
 use jiff::Timestamp;
-use volmedic_health::Reason;
+use volmedic_health::{Reason, Remedy};
 
 #[cfg(doc)]
 use super::Triage;
@@ -25,11 +25,16 @@ pub struct Ticket {
     pub complaint: Option<(Reason, Timestamp)>,
     /// The secret that the driver did not accept at the last try.
     pub refused_secret: Option<Box<str>>,
-    /// This will be the so-many-eth try.
+    /// Attempt number of the node plugin, starting at 1.
     pub nth: u32,
 }
 
 impl Ticket {
+    /// Whether what was reported when it was issued is something that the remedy helps against.
+    pub fn concerns(&self, remedy: Remedy) -> bool {
+        self.complaint.as_ref().is_some_and(|(reason, _)| reason.remedies().contains(&remedy))
+    }
+
     /// The volume is only checked: nothing is known to be wrong with it, and no person asked for it.
     pub fn is_check(&self) -> bool {
         self.complaint.is_none() && !self.by_person && self.nth <= 1
@@ -69,6 +74,17 @@ pub struct Exam {
     /// Of the PersistentVolume, so that a request that was refused is not sent again unchanged.
     pub version: Box<str>,
     pub again: Again,
+    /// The same for recreating pods; `None` where that was not asked about.
+    pub recreate: Option<Standing>,
+}
+
+/// What is known of one more remedy right before acting.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    pub ruling: Ruling,
+    pub approval: Approval,
+    /// Why it cannot be used now.
+    pub obstacle: Option<Refusal>,
 }
 
 /// A person's consent, as the claim carries it.
@@ -91,8 +107,8 @@ pub enum Again {
 /// What follows from an exam.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Act now, then hand the outcome to [`Triage::done`].
-    Act,
+    /// Act now with this remedy, for which it is the attempt of this number; then hand the outcome to [`Triage::done`].
+    Act { remedy: Remedy, nth: u32 },
     /// It is well by now. Nothing to do.
     Well,
     /// Nothing is done. `tell` says whether that is news.

@@ -2,6 +2,7 @@
 
 mod answers;
 mod histories;
+mod ladder;
 mod restored;
 
 use jiff::SignedDuration;
@@ -9,7 +10,7 @@ use volmedic_csi::Kind;
 use volmedic_health::WellKnown;
 
 use super::*;
-use crate::mode::Source;
+use crate::mode::{Mode, Ruling, Source};
 
 const DRIVER: &str = "fuse.example.net";
 
@@ -44,6 +45,7 @@ struct Desk {
     approval: Approval,
     again: Again,
     version: &'static str,
+    recreate: Option<Standing>,
 }
 
 impl Desk {
@@ -60,6 +62,7 @@ impl Desk {
             approval: Approval::None,
             again: Again::StillIll,
             version: "1",
+            recreate: None,
         }
     }
 
@@ -83,6 +86,7 @@ impl Desk {
             filtered: None,
             version: self.version.into(),
             again: self.again.clone(),
+            recreate: self.recreate.clone(),
         }
     }
 
@@ -113,7 +117,7 @@ impl Desk {
     /// Tries once, if anything is tried now, and answers whether it was.
     fn attempt(&mut self, outcome: &Outcome) -> bool {
         let Some(ticket) = self.ticket() else { return false };
-        let acts = self.examine(&ticket) == Verdict::Act;
+        let acts = matches!(self.examine(&ticket), Verdict::Act { .. });
         if acts {
             self.triage.done(self.now, &ticket, outcome);
         }
@@ -182,7 +186,7 @@ fn only_what_a_node_plugin_can_mend_is_taken_on() {
     let mut desk = Desk::new();
     for &reason in WellKnown::ALL {
         let taken = desk.triage.complain(desk.now, &place(reason.name()), reason.into(), desk.now);
-        assert_eq!(taken, reason.remedy() == volmedic_health::Remedy::AskNodePlugin, "{reason}");
+        assert_eq!(taken, reason.remedies()[0] == Remedy::NodeHealer, "{reason}");
     }
     assert!(!desk.triage.complain(desk.now, &place("x"), Reason::new("VendorWord"), desk.now));
 }
@@ -202,6 +206,7 @@ fn it_is_seen_again_right_before_acting() {
         let ticket = desk.ticket().unwrap();
         let seen = match desk.examine(&ticket) {
             Verdict::Skip { refusal, .. } => refusal.label().to_owned(),
+            Verdict::Act { .. } => "Act".to_owned(),
             other => format!("{other:?}"),
         };
         assert_eq!(seen, expected);
@@ -229,6 +234,7 @@ fn each_mode_does_what_it_says() {
             let ticket = desk.ticket().unwrap();
             let seen = match desk.examine(&ticket) {
                 Verdict::Skip { refusal, tell } => format!("{} {tell}", refusal.label()),
+                Verdict::Act { .. } => "Act".to_owned(),
                 other => format!("{other:?}"),
             };
             assert_eq!(seen, expected, "{mode}, a person: {person}");
@@ -430,13 +436,14 @@ fn a_dry_run_says_what_a_person_would_get_and_changes_nothing() {
     let mut desk = Desk::new();
     desk.mode = Mode::Observe;
     let preview = |desk: &Desk| desk.triage.preview(desk.now, &place("v"), &desk.exam(), &desk.stage);
-    assert_eq!(preview(&desk), []);
+    assert_eq!(preview(&desk), Ok(Remedy::NodeHealer));
     desk.stage.nodes.insert("n1".into(), NodeState::Cordoned);
-    assert_eq!(preview(&desk), [Refusal::Node(NodeState::Cordoned)]);
+    assert_eq!(preview(&desk), Err(vec![Refusal::Node(NodeState::Cordoned)]));
     desk.mode = Mode::Off;
     desk.stage.relays = false;
-    let all = [Refusal::Off { by: Source::Default }, Refusal::Node(NodeState::Cordoned), Refusal::NoRelay];
-    assert_eq!(preview(&desk), all, "each guard that stands in the way");
+    let off = Refusal::Off { by: Source::Default, remedy: Remedy::NodeHealer };
+    let all = vec![off, Refusal::NoRelay, Refusal::Node(NodeState::Cordoned)];
+    assert_eq!(preview(&desk), Err(all), "each guard that stands in the way");
     assert_eq!((desk.triage.open(), desk.triage.in_flight()), (0, 0));
 }
 

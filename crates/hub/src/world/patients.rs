@@ -1,10 +1,10 @@
-//! What a healer asks: where a claim's volume is used, and what is wrong there that a node plugin may be able to mend.
+//! What a healer asks: where a claim's volume is used, and what is wrong there that it can do something about.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use volmedic_api::resource::{Heal, VantageKind};
-use volmedic_health::Reason;
+use volmedic_health::{Reason, Remedy};
 
 use super::{Source, World};
 use crate::ClaimKey;
@@ -26,13 +26,26 @@ pub struct Patient {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bed {
     pub node: Box<str>,
-    /// What a node plugin may be able to mend there, and since when, if somebody knows.
+    /// What the healer can do something about there, and since when, if somebody knows.
     pub ill: Option<(Reason, Option<Timestamp>)>,
     /// Why nobody can say right now how it is there.
     pub unseen: Option<String>,
 }
 
 impl World {
+    /// What a healer can do besides asking node plugins. Only what it can heal counts as unhealthy for it.
+    pub fn set_remedies(&mut self, remedies: BTreeSet<Remedy>) {
+        self.remedies = remedies;
+    }
+
+    /// Whether the agent on a node has probed a PersistentVolume within the interval that it states. `None` if it does
+    /// not say which volumes it probes.
+    pub fn is_probed(&self, node: &str, volume: &str) -> Option<bool> {
+        let coverage = self.reports.get(node)?.coverage.as_ref()?;
+        let probed = coverage.groups.iter().filter(|group| !group.probed_from.is_empty());
+        Some(probed.flat_map(|group| &group.persistent_volumes).any(|name| name == volume))
+    }
+
     /// From now on [`take_followed`](Self::take_followed) tells which claims may have changed; all that are known have.
     pub fn follow(&mut self) {
         self.followed = Some(self.claims.keys().cloned().collect());
@@ -55,7 +68,9 @@ impl World {
         let (driver, handle) = volume.csi.as_ref()?;
         let views = self.facts(key).views;
         let nodes = self.users.of(key).map(|(node, _)| node).filter(|node| self.is_there(node));
-        let beds = nodes.map(|node| bed(node, &views)).collect();
+        let can = |remedy: &Remedy| *remedy == Remedy::NodeHealer || self.remedies.contains(remedy);
+        let heals = |reason: &Reason| reason.remedies().iter().any(can);
+        let beds = nodes.map(|node| bed(node, &views, heals)).collect();
         let [volume, driver, handle] = [&volume.name, driver, handle].map(|text| (&**text).into());
         Some(Patient { uid, volume, driver, handle, beds })
     }
@@ -86,7 +101,7 @@ impl World {
     }
 }
 
-fn bed(node: &str, views: &[View]) -> Bed {
+fn bed(node: &str, views: &[View], heals: impl Fn(&Reason) -> bool) -> Bed {
     // What has no node is said of the volume wherever it is used.
     let near = |view: &&View| view.node.as_deref().is_none_or(|of| of == node);
     let mut ill: Option<(Reason, Option<Timestamp>)> = None;
@@ -95,7 +110,7 @@ fn bed(node: &str, views: &[View]) -> Bed {
         seen_from |= view.node.is_some();
         for seen in &view.seen {
             match &seen.what {
-                What::Wrong(condition) if condition.reason.remedy().is_automatic() => {
+                What::Wrong(condition) if heals(&condition.reason) => {
                     let since = match seen.since {
                         Since::Exactly(at) | Since::NotAfter(at) => Some(at),
                         Since::Unsaid => None,

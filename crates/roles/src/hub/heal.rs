@@ -3,6 +3,7 @@
 mod args;
 mod asked;
 mod eyes;
+mod prospects;
 mod pump;
 mod teller;
 
@@ -11,14 +12,15 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use kube::Client;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 use volmedic_api::{Kind, ObjectRef};
 use volmedic_heal::healer::{Dialer, Metrics};
-use volmedic_heal::{Healer, Place, memory};
+use volmedic_heal::memory::{self, Deadlines};
+use volmedic_heal::{Healer, Place};
+use volmedic_health::Remedy;
 use volmedic_hub::{Keeper, World};
 use volmedic_report::{Limits, Notes, Reports, Voice};
 
@@ -62,22 +64,27 @@ pub(super) async fn run(config: HealConfig, around: Surroundings) -> Infallible 
     while !world.lock().has_heard_nodes() {
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    world.lock().follow();
     let HealConfig { options, trust } = config;
-    let deadline = SignedDuration::try_from(options.deadline).unwrap_or(SignedDuration::MAX);
+    let remedies = Remedy::ALL.into_iter().filter(|remedy| options.policy.has(*remedy)).collect();
+    world.lock().set_remedies(remedies);
+    world.lock().follow();
+    let deadlines = options.deadlines();
     let instance = volmedic_lease::hostname().unwrap_or_default();
     let voice = Voice::of_healer(&instance);
     let notes = Arc::new(Notes::start(&client, voice, &Limits::default(), counts.reports));
     let places = Places::default();
     let sight =
         Sight { world: world.clone(), places: places.clone(), in_touch, leads, counted: Mutex::default() };
-    let (teller, scribe) = teller::pair(keeper.clone(), notes.clone(), deadline);
+    let (teller, scribe) = teller::pair(keeper.clone(), notes.clone(), deadlines);
     let (policy, patience) = (options.policy.clone(), options.deadline);
-    let rules = options.rules.clone();
+    let (rules, recreate) = (options.rules.clone(), options.recreate_rules.default);
     let healer = Healer::start(&client, options, Dialer::new(trust), sight, teller, counts.healer);
     let mut pump = Pump::new(world.clone(), places, healer.handle());
-    pump.remember(&policy, deadline);
+    pump.remember(&policy, deadlines);
     tracing::info!(mode = %rules.default, ceiling = %rules.ceiling, "healing is on");
+    if policy.has(Remedy::RecreatePods) {
+        tracing::info!(mode = %recreate, "pods may be recreated");
+    }
 
     let mut tasks: JoinSet<Infallible> = JoinSet::new();
     tasks.spawn(pump.run());
@@ -85,7 +92,7 @@ pub(super) async fn run(config: HealConfig, around: Surroundings) -> Infallible 
     let handle = healer.handle();
     tasks.spawn(asked::Desk { client, handle, deadline: patience, instance }.run());
     let mut closing = JoinSet::new();
-    for (claim, place, begun, until) in unfinished(&world, deadline) {
+    for (claim, place, begun, until) in unfinished(&world, deadlines) {
         tracing::warn!(
             "an attempt to heal {place} was under way when an earlier healer ended; it is left alone until {until:.0}"
         );
@@ -107,7 +114,7 @@ pub(super) async fn run(config: HealConfig, around: Surroundings) -> Infallible 
 /// What earlier healers began and did not end.
 fn unfinished(
     world: &Mutex<World>,
-    deadline: SignedDuration,
+    deadlines: Deadlines,
 ) -> Vec<(ObjectRef, Place, volmedic_api::resource::Heal, jiff::Timestamp)> {
     let world = world.lock();
     let mut all = Vec::new();
@@ -115,7 +122,7 @@ fn unfinished(
     for (key, heals) in heals {
         let Some(patient) = world.patient(&key) else { continue };
         let claim = ObjectRef::new(Kind::PersistentVolumeClaim, &key.namespace, &key.name, &patient.uid);
-        for (begun, until) in memory::unfinished(&heals, deadline) {
+        for (begun, until) in memory::unfinished(&heals, deadlines) {
             let node = begun.node.as_deref().unwrap_or_default();
             let place = Place::new(&*patient.driver, &*patient.handle, node);
             all.push((claim.clone(), place, begun.clone(), until));

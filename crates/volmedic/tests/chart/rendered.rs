@@ -18,6 +18,7 @@ fn everything() -> Value {
         "heal": {
             "enabled": true,
             "mode": "auto",
+            "recreatePods": {"enabled": true, "mode": "approve"},
             "addonsSockets": ["/var/lib/kubelet/plugins/a/addons.sock", "/var/lib/kubelet/plugins/b/addons.sock"],
             "stageSecrets": [{"namespace": "rook-ceph", "names": ["rook-csi-rbd-node"]}],
         },

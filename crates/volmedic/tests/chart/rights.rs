@@ -74,12 +74,25 @@ fn what_is_off_is_not_granted() {
         ("volmedic-hub", "subjectaccessreviews", "create"),
         ("volmedic-hub", "persistentvolumes", "patch"),
         ("volmedic-hub", "csiaddonsnodes", "heal"),
+        ("volmedic-hub", "pods/eviction", "create"),
         ("volmedic-agent", "csiaddonsnodes", "create"),
         ("volmedic-agent", "secrets", "get"),
     ] {
         assert!(!may(&little, account, resource, verb), "{account}: {verb} {resource}, unasked");
         assert!(may(much, account, resource, verb), "{account}: {verb} {resource} is needed");
     }
+}
+
+/// Healing alone evicts nothing.
+#[test]
+fn the_right_to_evict_pods_comes_with_its_own_value_only() {
+    let evicts = |objects: &[Value]| {
+        granted(objects, NAMESPACE, "volmedic-hub")
+            .contains(&("pods/eviction".to_owned(), "create".to_owned()))
+    };
+    assert!(!evicts(&taken(&json!({"heal": {"enabled": true}}))));
+    assert!(!evicts(&taken(&json!({"heal": {"recreatePods": {"enabled": true}}}))), "healing is off");
+    assert!(evicts(&taken(&json!({"heal": {"enabled": true, "recreatePods": {"enabled": true}}}))));
 }
 
 #[test]

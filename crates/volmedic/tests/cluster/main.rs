@@ -18,6 +18,7 @@ mod kind;
 mod newcomer;
 #[path = "../../../heal/tests/api/pki.rs"]
 mod pki;
+mod recreate;
 mod stage;
 
 /// One kind of volume: its name here, its storage class, how a pod sees it.

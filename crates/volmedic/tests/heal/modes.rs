@@ -32,7 +32,9 @@ async fn auto_mends_and_tells_the_story_in_order() {
     let heals = ward.heals("data").await;
     assert_eq!(heals[0].node.as_deref(), Some(ward.node.as_str()));
     let metrics = hub.get("/metrics").await.1;
-    assert!(metrics.contains(r#"volmedic_heal_seconds_count{driver_name="disk.example.net",result="well"}"#));
+    let series =
+        r#"volmedic_heal_seconds_count{driver_name="disk.example.net",remedy="NodeHealer",result="well"}"#;
+    assert!(metrics.contains(series));
     let handle = ward.stage.handle("data");
     let lines = |kind: &str| {
         let log = hub.log();

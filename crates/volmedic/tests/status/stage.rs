@@ -179,7 +179,7 @@ async fn furnish(stage: &Stage) {
             ],
             "history": [past(&hung, "HealthFailure", Some("IOHung")), past(&hours_ago(27), "Healthy", None),
                 past(&hours_ago(51), "HealthWarning", Some("DiskDegrading"))],
-            "heals": [{"time": hours_ago(2), "outcome": "Failed", "remedy": "AskNodePlugin", "node": "worker-1",
+            "heals": [{"time": hours_ago(2), "outcome": "Failed", "remedy": "NodeHealer", "node": "worker-1",
                 "message": "the node plugin did not answer"}],
         }))
         .await;

@@ -35,13 +35,26 @@ pub(super) fn reasons(_: &[Source]) -> Result<String> {
     );
     for reason in WellKnown::ALL {
         let anchor = reason.name().to_lowercase();
-        writeln!(page, "| [{reason}](#{anchor}) | {} | {} |", reason.usual_status(), reason.remedy())?;
+        let remedies: Vec<String> = reason.remedies().iter().map(ToString::to_string).collect();
+        writeln!(
+            page,
+            "| [{reason}](#{anchor}) | {} | {} |",
+            reason.usual_status(),
+            remedies.join("; then ")
+        )?;
     }
     for reason in WellKnown::ALL {
         let heading = reason_heading(*reason);
         write!(page, "\n{heading}\n\n{}\n\nNext step: {}\n", reason.meaning(), reason.advice())?;
-        if reason.remedy().is_automatic() {
-            write!(page, "\nWith healing switched on, Volmedic may {} by itself.\n", reason.remedy())?;
+        let automatic: Vec<String> = reason
+            .remedies()
+            .iter()
+            .filter(|remedy| remedy.is_automatic())
+            .map(|remedy| format!("{remedy} (`{}`)", remedy.name()))
+            .collect();
+        if !automatic.is_empty() {
+            let list = automatic.join(", then ");
+            write!(page, "\nWhere [healing](healing.md) is switched on, Volmedic may {list}.\n")?;
         }
     }
     Ok(page)

@@ -1,26 +1,32 @@
 //! The last look before acting, the act, and what became of it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::task::Id;
 use tokio::time::{Instant, timeout};
 use volmedic_api::ObjectRef;
+use volmedic_health::Remedy;
 
 use super::telling::audience;
-use super::{Answer, Done, LOOK, View, Ward};
-use crate::healer::cluster::Details;
+use super::{Answer, Done, LOOK, Seen, View, Ward};
+use crate::healer::evict::{self, Recreated};
+use crate::healer::pods::UserPod;
 use crate::healer::ports::{Cluster, Eyes, Nodes, Surgeon, Teller};
 use crate::healer::record::{Attempt, News, Record};
+use crate::mode::{Mode, Ruling};
 use crate::place::Place;
 use crate::refusal::Refusal;
 use crate::table::Outcome;
-use crate::triage::{Again, Ticket, Verdict};
+use crate::triage::{Again, Exam, Ticket, Verdict};
 
 impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
     /// Looks once more, with the ticket in hand.
     pub(super) fn examine(&mut self, ticket: Ticket) {
         let (cluster, eyes) = (self.cluster.clone(), self.eyes.clone());
         let pv = self.pvs.get(&ticket.place).cloned().unwrap_or_default();
+        let recreate = self.options.policy.recreate.clone().filter(|_| ticket.concerns(Remedy::RecreatePods));
+        let rules = self.options.recreate_rules.clone();
         let held = ticket.clone();
         let task = self.start(async move {
             let look = async {
@@ -32,23 +38,28 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
                     Some(claim) => vec![claim.clone()],
                     None => Vec::new(),
                 };
+                let wanted = details.recreate(&rules).ruling.mode != Mode::Off;
+                let pods = match (&recreate, &details.claim) {
+                    (Some(recreate), Some(claim)) if wanted => {
+                        Some(evict::examine(&*cluster, &*eyes, &ticket.place, claim, recreate).await?)
+                    }
+                    // A claim that does not want it is not asked about.
+                    (Some(_), _) => Some(Ok(Vec::new())),
+                    (None, _) => None,
+                };
                 // Last, so that it is as fresh as can be.
                 let again = if ticket.ask_again { eyes.again(&ticket.place).await } else { Again::NotAsked };
-                Ok((details, about, again))
+                Ok(Seen { details, about, again, pods })
             };
             let seen = timeout(LOOK, look).await.unwrap_or_else(|_| Err("looking took too long".to_owned()));
             Done::Examined { ticket, seen }
         });
-        self.tickets.insert(task, held);
+        self.tickets.insert(task, (held, Remedy::NodeHealer));
     }
 
-    pub(super) fn examined(
-        &mut self,
-        ticket: Ticket,
-        seen: Result<(Details, Vec<ObjectRef>, Again), String>,
-    ) {
+    pub(super) fn examined(&mut self, ticket: Ticket, seen: Result<Seen, String>) {
         let now = self.clock.now();
-        let (details, about, again) = match seen {
+        let Seen { details, about, again, pods } = match seen {
             Ok(seen) => seen,
             Err(why) => {
                 tracing::warn!("{} is not acted on: {why}", ticket.place);
@@ -63,9 +74,22 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             return;
         }
         let view = View { eyes: &*self.eyes, nodes: &self.nodes, relays: &self.relays };
-        let exam = details.exam(&self.options.rules, again);
+        let standing = pods.as_ref().map(|found| {
+            let mut standing = evict::standing(details.recreate(&self.options.recreate_rules), found);
+            let busy = || self.recreating.values().flatten().collect::<BTreeSet<_>>();
+            if found.as_ref().is_ok_and(|pods| owners(pods).iter().any(|owner| busy().contains(owner))) {
+                standing.obstacle = Some(Refusal::WorkloadBusy);
+            }
+            standing
+        });
+        let exam = details.exam(&self.options.rules, again, standing);
         match self.triage.examined(now, &ticket, &exam, &view) {
-            Verdict::Act => self.act(ticket, about),
+            Verdict::Act { remedy: Remedy::RecreatePods, nth } => {
+                let pods = pods.and_then(Result::ok).unwrap_or_default();
+                let claim = details.claim.clone();
+                self.recreate(ticket, about, nth, &exam, claim, pods);
+            }
+            Verdict::Act { .. } => self.act(ticket, about, &exam),
             Verdict::Well => tracing::info!("{} is well again by itself", ticket.place),
             Verdict::Skip { refusal, tell } => {
                 self.metrics.skip(&ticket.place.driver, refusal.label());
@@ -79,17 +103,30 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
         }
     }
 
-    fn act(&mut self, ticket: Ticket, about: Vec<ObjectRef>) {
+    /// What is written down and reported before anything is done.
+    fn started(
+        &self,
+        ticket: &Ticket,
+        about: &[ObjectRef],
+        remedy: Remedy,
+        rule: Option<Ruling>,
+        nth: u32,
+    ) -> (Attempt, Record) {
+        let attempt = Attempt { nth, began: self.clock.now() };
+        let record = self.record(ticket, about.to_vec(), Some(attempt), News::Started { nth });
+        (attempt, Record { at: attempt.began, remedy: Some(remedy), rule, ..record })
+    }
+
+    fn act(&mut self, ticket: Ticket, about: Vec<ObjectRef>, exam: &Exam) {
         let key = (ticket.place.driver.clone(), ticket.place.node.clone());
         let (Some(relay), Some(pv)) = (self.relays.get(&key).cloned(), self.pvs.get(&ticket.place).cloned())
         else {
             self.triage.abandon(self.clock.now(), &ticket);
             return;
         };
-        let attempt = Attempt { nth: ticket.nth, began: self.clock.now() };
-        let news = News::Started { nth: ticket.nth };
-        let started =
-            Record { at: attempt.began, ..self.record(&ticket, about.clone(), Some(attempt), news) };
+        let remedy = Remedy::NodeHealer;
+        let rule = (!ticket.by_person).then(|| exam.ruling.clone());
+        let (attempt, started) = self.started(&ticket, &about, remedy, rule, ticket.nth);
         let (surgeon, cluster) = (self.surgeon.clone(), self.cluster.clone());
         let (teller, eyes) = (self.teller.clone(), self.eyes.clone());
         let deadline = self.options.deadline;
@@ -111,18 +148,65 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
                 [claim] if !outcome.is_well() => audience(&*cluster, &ticket.place, claim).await,
                 _ => about,
             };
-            Done::Healed { ticket, about, attempt, outcome, took }
+            Done::Healed { ticket, about, attempt, remedy, outcome, nodes: BTreeSet::new(), took }
         });
-        self.tickets.insert(task, held);
+        self.tickets.insert(task, (held, remedy));
+    }
+
+    fn recreate(
+        &mut self,
+        ticket: Ticket,
+        about: Vec<ObjectRef>,
+        nth: u32,
+        exam: &Exam,
+        claim: Option<ObjectRef>,
+        pods: Vec<UserPod>,
+    ) {
+        let (Some(recreate), Some(claim)) = (self.options.policy.recreate.clone(), claim) else {
+            self.triage.abandon(self.clock.now(), &ticket);
+            return;
+        };
+        let remedy = Remedy::RecreatePods;
+        let rule =
+            exam.recreate.as_ref().filter(|_| !ticket.by_person).map(|standing| standing.ruling.clone());
+        let (attempt, started) = self.started(&ticket, &about, remedy, rule, nth);
+        self.recreating.insert(ticket.place.clone(), owners(&pods));
+        let (cluster, teller, eyes) = (self.cluster.clone(), self.teller.clone(), self.eyes.clone());
+        let held = ticket.clone();
+        let task = self.start(async move {
+            let began = Instant::now();
+            let deadline = Duration::try_from(recreate.deadline).unwrap_or_default();
+            let (attempt, Recreated { outcome, nodes }) =
+                match prepare(&*teller, &*eyes, &started, false).await {
+                    Ok(()) => {
+                        let what = evict::Attempt {
+                            cluster: &*cluster,
+                            eyes: &*eyes,
+                            place: &ticket.place,
+                            claim: &claim,
+                            recreate: &recreate,
+                            // A successor waits this long from the beginning that is written down.
+                            end: began + deadline,
+                        };
+                        (Some(attempt), what.carry_out(&pods).await)
+                    }
+                    Err(why) => {
+                        (None, Recreated { outcome: Outcome::NotReached { why }, nodes: BTreeSet::new() })
+                    }
+                };
+            Done::Healed { ticket, about, attempt, remedy, outcome, nodes, took: began.elapsed() }
+        });
+        self.tickets.insert(task, (held, remedy));
     }
 
     /// A task panicked. That must not keep its volume from ever being healed; what became of the attempt is unknown.
     pub(super) fn broken(&mut self, task: Id, panic: &str) {
         tracing::error!(panic, "internal error (bug): a part of the healer panicked");
-        if let Some(ticket) = self.tickets.remove(&task) {
+        if let Some((ticket, remedy)) = self.tickets.remove(&task) {
             let why = "the healer failed in the middle of it".to_owned();
             let attempt = Attempt { nth: ticket.nth, began: self.clock.now() };
-            self.healed(&ticket, Vec::new(), Some(attempt), Outcome::Lost { why }, Duration::ZERO);
+            self.recreating.remove(&ticket.place);
+            self.healed(&ticket, Vec::new(), remedy, Some(attempt), Outcome::Lost { why }, Duration::ZERO);
         } else {
             self.surveying = false;
         }
@@ -132,6 +216,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
         &mut self,
         ticket: &Ticket,
         about: Vec<ObjectRef>,
+        remedy: Remedy,
         attempt: Option<Attempt>,
         outcome: Outcome,
         took: Duration,
@@ -148,15 +233,18 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
                 let why = "the driver was not asked: the secret that it did not accept has not changed";
                 (why.to_owned(), false)
             }
+            Outcome::NotReached { why } if remedy == Remedy::RecreatePods => {
+                (format!("no pod was evicted: {why}"), false)
+            }
             Outcome::NotReached { why } => (format!("the driver was not asked: {why}"), false),
             Outcome::Lost { why } => (format!("nobody knows what became of it: {why}"), true),
         };
         // Where something is found wrong, the driver was asked to heal it; all else was only a check.
-        if ticket.is_check() && (outcome.is_well() || !asked) {
+        if remedy == Remedy::NodeHealer && ticket.is_check() && (outcome.is_well() || !asked) {
             self.checked(&ticket.place, outcome.is_well(), &message);
             return;
         }
-        self.metrics.healed(&ticket.place.driver, code, took);
+        self.metrics.healed(&ticket.place.driver, remedy, code, took);
         let answer = match outcome {
             Outcome::Well { message } => Answer::Mended(message),
             Outcome::StillIll { message } => Answer::StillIll(message),
@@ -166,7 +254,9 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             Answer::Mended(_) => News::Succeeded { message, took },
             _ => News::Failed { message, code, after, took, asked },
         };
-        self.tell(ticket, about, attempt, news);
+        let record = Record { remedy: Some(remedy), ..self.record(ticket, about, attempt, news) };
+        record.log();
+        self.teller.tell(&record);
         if ticket.by_person {
             self.wishes.answer(&ticket.place, &answer);
         }
@@ -183,7 +273,12 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
     }
 }
 
-/// What must have happened before the driver is asked: the beginning is written down, and we may still act after that.
+/// The workloads that lose a pod.
+fn owners(pods: &[UserPod]) -> BTreeSet<Box<str>> {
+    pods.iter().filter_map(|pod| pod.owner.as_ref()).map(|owner| owner.uid.clone()).collect()
+}
+
+/// What must have happened before anything is done: the beginning is written down, and we may still act after that.
 async fn prepare(
     teller: &impl Teller,
     eyes: &impl Eyes,

@@ -1,6 +1,7 @@
 //! Who hears what.
 
 use volmedic_api::ObjectRef;
+use volmedic_health::Remedy;
 
 use super::{Done, Ward};
 use crate::healer::ports::{Cluster, Eyes, Nodes, Surgeon, Teller};
@@ -14,15 +15,19 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
     pub(super) fn skip(&mut self, told: Told) {
         let Told { place, refusal, complaint } = told;
         self.metrics.skip(&place.driver, refusal.label());
-        let (cluster, teller, rules) =
-            (self.cluster.clone(), self.teller.clone(), self.options.rules.clone());
+        let (cluster, teller) = (self.cluster.clone(), self.teller.clone());
+        let (rules, recreate_rules) = (self.options.rules.clone(), self.options.recreate_rules.clone());
+        let recreates = self.options.policy.has(Remedy::RecreatePods);
         let (pv, at) = (self.pvs.get(&place).cloned().unwrap_or_default(), self.clock.now());
         let telling = self.telling.clone();
         self.start(async move {
             let _turn = telling.acquire().await;
             let mut about = Vec::new();
             if let Ok(details) = cluster.details(&place, &pv).await {
-                if details.ruling(&rules).mode == Mode::Off || details.filtered.is_some() {
+                let off = details.ruling(&rules).mode == Mode::Off;
+                let all_off =
+                    off && !(recreates && details.recreate(&recreate_rules).ruling.mode != Mode::Off);
+                if all_off || details.filtered.is_some() {
                     return Done::Told;
                 }
                 if let Some(claim) = &details.claim {
@@ -36,6 +41,8 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
                 about,
                 complaint,
                 by_person: false,
+                remedy: refusal.remedy(),
+                rule: None,
                 attempt: None,
                 not_before: None,
                 news: News::Skipped(refusal),
@@ -66,6 +73,11 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             about,
             complaint: ticket.complaint.clone(),
             by_person: ticket.by_person,
+            remedy: match &news {
+                News::Skipped(refusal) => refusal.remedy(),
+                _ => None,
+            },
+            rule: None,
             attempt,
             not_before: self.triage.not_before(&ticket.place),
             news,
@@ -81,6 +93,8 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             about: Vec::new(),
             complaint: None,
             by_person: false,
+            remedy: None,
+            rule: None,
             attempt: None,
             not_before: None,
             news,

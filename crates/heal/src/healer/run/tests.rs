@@ -1,5 +1,7 @@
 //! The loop with a clock that jumps: what is asked of the driver, and when.
 
+mod recreate;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -9,7 +11,7 @@ use volmedic_csi::Kind;
 use volmedic_health::WellKnown;
 
 use super::*;
-use crate::healer::{Handle, Record};
+use crate::healer::{Eviction, Handle, Record};
 use crate::mode::{Mode, Rules};
 use crate::policy::Policy;
 use crate::triage::Approval;
@@ -78,6 +80,8 @@ impl Cluster for World {
             class: None,
             mode: None,
             approval: Approval::None,
+            recreate_mode: None,
+            recreate_approval: Approval::None,
         })
     }
 
@@ -102,6 +106,18 @@ impl Cluster for World {
 
     async fn users(&self, _: &str, _: &ObjectRef) -> Vec<ObjectRef> {
         Vec::new()
+    }
+
+    async fn pods_of(&self, _: &ObjectRef) -> Result<Vec<UserPod>, String> {
+        panic!("recreating pods is not switched on")
+    }
+
+    async fn has_driver(&self, _: &Place) -> Result<bool, String> {
+        panic!("recreating pods is not switched on")
+    }
+
+    async fn evict(&self, _: &UserPod) -> Eviction {
+        panic!("recreating pods is not switched on")
     }
 }
 
@@ -340,7 +356,7 @@ async fn a_check_that_finds_nothing_wrong_is_no_heal() {
     running.came(0, "2").await;
     pass(20).await;
     assert_eq!(world.reasons(), ["HealingFailed"; 53]);
-    assert_eq!(world.counted(), [r#"{driver_name="d.example",result="still_ill"} 53"#]);
+    assert_eq!(world.counted(), [r#"{driver_name="d.example",remedy="NodeHealer",result="still_ill"} 53"#]);
     assert_eq!(log.lines("volumes were checked and are healthy"), 1);
 }
 
@@ -412,7 +428,8 @@ async fn a_person_without_a_relay_is_told_so_at_once() {
     );
     running.came(0, "1").await;
     let answer = running.handle.person("ns", "claim", true).await.unwrap();
-    assert_eq!(answer, [(place("v"), Answer::WouldMend)]);
+    let how = "NodeHealer: ask the node plugin to heal it; the mode is auto by default";
+    assert_eq!(answer, [(place("v"), Answer::WouldMend(how.to_owned()))]);
     assert!(world.seconds().is_empty());
     let answer = running.handle.person("ns", "claim", false).await.unwrap();
     assert_eq!(answer, [(place("v"), Answer::Mended("done".into()))]);

@@ -23,8 +23,8 @@ pub enum Answer {
     Failed(String),
     /// Nothing was done, and everything that stands in the way.
     Refused(Vec<String>),
-    /// What a dry run says when nothing stands in the way.
-    WouldMend,
+    /// What a dry run says when nothing stands in the way: which remedy would be used, and which rule allows it.
+    WouldMend(String),
     /// It is still waiting for its turn or under way.
     Waiting,
 }

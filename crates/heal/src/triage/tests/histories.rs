@@ -5,10 +5,11 @@ use std::collections::{HashMap, HashSet};
 use proptest::prelude::*;
 
 use super::*;
+use crate::policy::Recreate;
 
 #[derive(Debug, Clone)]
 enum Deed {
-    Ill(usize),
+    Ill(usize, WellKnown),
     Cleared(usize),
     Check(usize),
     Person(usize),
@@ -16,6 +17,9 @@ enum Deed {
     Forget(usize),
     Node(usize, NodeState),
     Mode(Mode),
+    /// How it stands with recreating pods.
+    Recreate(Mode, bool),
+    Relays(bool),
     Wait(i64),
     /// One of the exams under way ends so.
     Exam(usize, Again),
@@ -55,8 +59,13 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         1 => Just(Again::NotSeen("blind".into())),
         1 => Just(Again::NotAsked),
     ];
+    let reason = prop::sample::select(&[WellKnown::MounterDead, WellKnown::StaleHandle][..]);
+    let mode =
+        || prop::sample::select(&[Mode::Auto, Mode::Auto, Mode::Observe, Mode::Approve, Mode::Off][..]);
     let deed = prop_oneof![
-        6 => place.clone().prop_map(Deed::Ill),
+        2 => (mode(), any::<bool>()).prop_map(|(mode, ready)| Deed::Recreate(mode, ready)),
+        1 => any::<bool>().prop_map(Deed::Relays),
+        6 => (place.clone(), reason).prop_map(|(place, reason)| Deed::Ill(place, reason)),
         2 => place.clone().prop_map(Deed::Cleared),
         2 => place.clone().prop_map(Deed::Check),
         1 => place.clone().prop_map(Deed::Person),
@@ -83,6 +92,11 @@ struct Onlooker {
     tries: HashMap<Place, u32>,
     quiet_since: HashMap<Place, Timestamp>,
     ill: HashSet<Place>,
+    /// Why, as it was reported last.
+    reasons: HashMap<Place, WellKnown>,
+    /// Attempts to recreate pods, and when the last one of a volume that did something ended.
+    recreating: HashSet<u64>,
+    recreated: HashMap<Volume, Timestamp>,
 }
 
 proptest! {
@@ -91,7 +105,8 @@ proptest! {
     #[test]
     fn the_guards_hold(deeds in deeds(), percent in prop_oneof![Just(100_u32), Just(40)]) {
         let policy = Policy {
-            node_budget: 2, cluster_budget: 3, tries: 2, brake_percent: percent, brake_least: 4, ..Policy::default()
+            node_budget: 2, cluster_budget: 3, tries: 2, brake_percent: percent, brake_least: 4,
+            recreate: Some(Recreate { budget: 1, ..Recreate::default() }), ..Policy::default()
         };
         let mut desk = Desk::with(policy.clone());
         desk.stage.in_use = Some(PLACES);
@@ -115,15 +130,16 @@ proptest! {
 
 fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCaseError> {
     match deed {
-        Deed::Ill(index) => {
+        Deed::Ill(index, reason) => {
             let place = nth(index);
+            seen.reasons.insert(place.clone(), reason);
             if seen.ill.insert(place.clone())
                 && let Some(since) = seen.quiet_since.remove(&place)
                 && desk.now.duration_since(since) >= desk.triage.policy().steady
             {
                 seen.tries.remove(&place);
             }
-            desk.ill(&place);
+            assert!(desk.triage.complain(desk.now, &place, reason.into(), desk.now));
         }
         Deed::Cleared(index) => {
             if seen.ill.remove(&nth(index)) {
@@ -139,6 +155,7 @@ fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCase
         }
         Deed::Person(index) => {
             seen.tries.remove(&nth(index));
+            seen.recreated.remove(&nth(index).volume());
             desk.triage.person(desk.now, &nth(index));
         }
         Deed::DriverChanged(node) => {
@@ -153,11 +170,19 @@ fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCase
                 seen.ill.remove(&place);
                 seen.tries.remove(&place);
                 seen.quiet_since.remove(&place);
+            } else if seen.ill.remove(&place) {
+                seen.quiet_since.insert(place.clone(), desk.now);
             }
-            desk.triage.forget(&place);
+            desk.triage.forget(desk.now, &place);
         }
         Deed::Node(node, state) => drop(desk.stage.nodes.insert(format!("n{node}"), state)),
         Deed::Mode(mode) => desk.mode = mode,
+        Deed::Recreate(mode, ready) => {
+            let obstacle = (!ready).then(|| Refusal::NotReady { why: "not yet".into() });
+            let ruling = Ruling { mode, source: Source::Default };
+            desk.recreate = Some(Standing { ruling, approval: Approval::None, obstacle });
+        }
+        Deed::Relays(there) => desk.stage.relays = there,
         Deed::Wait(seconds) => desk.wait(seconds),
         Deed::Exam(index, again) => {
             if index >= seen.examining.len() {
@@ -166,7 +191,12 @@ fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCase
             let ticket = seen.examining.swap_remove(index);
             desk.again = again;
             match desk.examine(&ticket) {
-                Verdict::Act => {
+                Verdict::Act { remedy: Remedy::RecreatePods, nth: _ } => {
+                    recreates(desk, seen, &ticket)?;
+                    seen.recreating.insert(ticket.number);
+                    seen.acting.push(ticket);
+                }
+                Verdict::Act { .. } => {
                     acts(desk, seen, &ticket)?;
                     seen.acting.push(ticket);
                 }
@@ -186,6 +216,17 @@ fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCase
             if index < seen.acting.len() {
                 let ticket = seen.acting.swap_remove(index);
                 let after = desk.triage.done(desk.now, &ticket, &outcome);
+                if seen.recreating.remove(&ticket.number) {
+                    let nothing = matches!(outcome, Outcome::NotReached { .. } | Outcome::SecretUnchanged);
+                    if !nothing {
+                        seen.recreated.insert(ticket.place.volume(), desk.now);
+                    }
+                    if outcome.is_well() && seen.ill.remove(&ticket.place) {
+                        desk.triage.cleared(desk.now, &ticket.place);
+                        seen.quiet_since.insert(ticket.place, desk.now);
+                    }
+                    return Ok(());
+                }
                 if !seen.ill.contains(&ticket.place) {
                     seen.quiet_since.entry(ticket.place.clone()).or_insert(desk.now);
                 }
@@ -195,10 +236,37 @@ fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCase
         Deed::Abandon(index) => {
             if index < seen.acting.len() {
                 let ticket = seen.acting.swap_remove(index);
+                seen.recreating.remove(&ticket.number);
                 desk.triage.abandon(desk.now, &ticket);
             }
         }
     }
+    Ok(())
+}
+
+/// At the moment of recreating pods.
+fn recreates(desk: &Desk, seen: &Onlooker, ticket: &Ticket) -> Result<(), TestCaseError> {
+    let standing = desk.recreate.as_ref().unwrap();
+    prop_assert!(standing.obstacle.is_none(), "acted although a new mount would not help");
+    prop_assert_ne!(standing.ruling.mode, Mode::Off);
+    prop_assert!(ticket.complaint.is_some(), "nothing was known to be wrong");
+    prop_assert!(seen.recreating.is_empty(), "two at a time");
+    prop_assert_eq!(desk.stage.node(&ticket.place.node), NodeState::Up);
+    prop_assert_eq!(desk.triage.brakes().count(), 0, "acted although the brake is on");
+    if !ticket.by_person {
+        prop_assert_eq!(standing.ruling.mode, Mode::Auto);
+        prop_assert_eq!(&desk.again, &Again::StillIll, "acted without seeing it again");
+    }
+    if let Some(last) = seen.recreated.get(&ticket.place.volume()) {
+        let pause = desk.now.duration_since(*last);
+        prop_assert!(pause >= desk.triage.policy().cooldown, "again after {pause:#}");
+    }
+    let gentler = desk.stage.relays
+        && desk.mode == Mode::Auto
+        && !seen.barred.contains(&ticket.place.node)
+        && seen.tries.get(&ticket.place).is_none()
+        && seen.reasons.get(&ticket.place) == Some(&WellKnown::MounterDead);
+    prop_assert!(!gentler, "the node plugin was not asked first");
     Ok(())
 }
 

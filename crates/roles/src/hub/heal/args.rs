@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use volmedic_heal::healer::{Filters, Options, Trust, Unverified};
-use volmedic_heal::{Mode, Policy, Rules};
+use volmedic_heal::{Mode, Policy, Recreate, Rules};
 
 use volmedic_runtime::flags::{duration, positive};
 
@@ -68,6 +68,46 @@ pub(crate) struct HealArgs {
     /// Deadline of one heal, from the request to the relay to its answer.
     #[arg(long, default_value = "3m", value_parser = positive, value_name = "DURATION")]
     heal_deadline: Duration,
+    /// Allow evicting the pods of unhealthy volumes, so that they are mounted again. See docs/healing.md.
+    #[arg(long, requires = "heal")]
+    heal_recreate_pods: bool,
+    /// Mode of recreating pods where neither claim, namespace nor storage class sets one.
+    #[arg(long, default_value_t = Mode::Off, value_name = "MODE")]
+    heal_recreate_mode: Mode,
+    /// Highest mode of recreating pods that any annotation or rule can set.
+    #[arg(long, default_value_t = Mode::Auto, value_name = "MODE")]
+    heal_recreate_ceiling: Mode,
+    /// Mode of recreating pods in a namespace. May be given several times.
+    #[arg(long, value_parser = rule, value_name = "NAMESPACE=MODE")]
+    heal_recreate_namespace_mode: Vec<(String, Mode)>,
+    /// Mode of recreating pods for a storage class. May be given several times.
+    #[arg(long, value_parser = rule, value_name = "CLASS=MODE")]
+    heal_recreate_class_mode: Vec<(String, Mode)>,
+    /// Time for which a volume must be unhealthy before its pods are recreated.
+    #[arg(long, default_value = "1m", value_parser = duration, value_name = "DURATION")]
+    heal_recreate_debounce: Duration,
+    /// Number of attempts to recreate pods without lasting success after which the healer gives up.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
+    heal_recreate_tries: u32,
+    /// Pause after the first attempt to recreate pods that failed; it doubles with every further attempt.
+    #[arg(long, default_value = "10m", value_parser = positive, value_name = "DURATION")]
+    heal_recreate_pause: Duration,
+    /// Maximum number of volumes whose pods are recreated at the same time.
+    #[arg(long, default_value_t = 2, value_parser = count(1), value_name = "N")]
+    heal_recreate_at_once: usize,
+    /// Time for which an eviction that is refused, as by a PodDisruptionBudget, is requested again in one attempt.
+    #[arg(long, default_value = "2m", value_parser = duration, value_name = "DURATION")]
+    heal_recreate_patience: Duration,
+    /// Deadline of one attempt, from the first eviction to a healthy volume under a new pod.
+    #[arg(long, default_value = "10m", value_parser = positive, value_name = "DURATION")]
+    heal_recreate_deadline: Duration,
+    /// Time for which no report may call the volume unhealthy under its new pod, where the agent does not report which volumes
+    /// it has probed.
+    #[arg(long, default_value = "90s", value_parser = duration, value_name = "DURATION")]
+    heal_recreate_settle: Duration,
+    /// Further kinds of owners that re-create their pods, as Kind.group.
+    #[arg(long, value_delimiter = ',', value_name = "KINDS")]
+    heal_recreate_owners: Vec<String>,
     /// Drivers whose volumes are healed. Default: all.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     heal_drivers: Vec<String>,
@@ -120,7 +160,20 @@ impl HealArgs {
             rules.into_iter().map(|(name, mode)| (name.into(), mode)).collect()
         };
         let set = |names: Vec<String>| -> BTreeSet<String> { names.into_iter().collect() };
+        let mut owners = Recreate::default().owners;
+        owners.extend(self.heal_recreate_owners.into_iter().map(Into::into));
+        let recreate = Recreate {
+            debounce: signed(self.heal_recreate_debounce),
+            tries: self.heal_recreate_tries,
+            first_pause: signed(self.heal_recreate_pause),
+            budget: self.heal_recreate_at_once,
+            patience: signed(self.heal_recreate_patience),
+            deadline: signed(self.heal_recreate_deadline),
+            settle: signed(self.heal_recreate_settle),
+            owners,
+        };
         let policy = Policy {
+            recreate: self.heal_recreate_pods.then_some(recreate),
             debounce: signed(self.heal_debounce),
             cooldown: signed(self.heal_cooldown),
             first_pause: signed(self.heal_pause),
@@ -149,6 +202,12 @@ impl HealArgs {
                     namespaces: boxed(self.heal_namespace_mode),
                     classes: boxed(self.heal_class_mode),
                     ceiling: self.heal_ceiling,
+                },
+                recreate_rules: Rules {
+                    default: self.heal_recreate_mode,
+                    namespaces: boxed(self.heal_recreate_namespace_mode),
+                    classes: boxed(self.heal_recreate_class_mode),
+                    ceiling: self.heal_recreate_ceiling,
                 },
                 filters: Filters {
                     drivers: set(self.heal_drivers),
@@ -224,6 +283,25 @@ mod tests {
             let shown = argument.is_hide_set() || page.contains(&format!("`{flag}`"));
             assert!(shown || flag == "--help", "docs/healing.md does not name {flag}");
         }
+    }
+
+    #[test]
+    fn pods_are_recreated_only_where_two_things_were_said() {
+        let line = "--heal --heal-relay-ca-file=ca";
+        let HealConfig { options, .. } = parse(line).unwrap().unwrap();
+        assert!(options.policy.recreate.is_none());
+        let HealConfig { options, .. } = parse(&format!("{line} --heal-recreate-pods")).unwrap().unwrap();
+        let rules = &options.recreate_rules;
+        assert_eq!(rules.ruling(None, "shop", Some("fuse")).mode, Mode::Off);
+        assert_eq!(rules.ruling(Some("auto"), "shop", None).mode, Mode::Auto);
+        assert_eq!(format!("{:?}", options.policy.recreate), format!("{:?}", Some(Recreate::default())));
+        let more = "--heal-recreate-pods --heal-recreate-class-mode=fuse=auto --heal-recreate-ceiling=approve \
+                    --heal-recreate-owners=GameServerSet.game.example.com";
+        let HealConfig { options, .. } = parse(&format!("{line} {more}")).unwrap().unwrap();
+        assert_eq!(options.recreate_rules.ruling(None, "shop", Some("fuse")).mode, Mode::Approve);
+        let owners = options.policy.recreate.unwrap().owners;
+        assert!(owners.contains("GameServerSet.game.example.com") && owners.contains("ReplicaSet.apps"));
+        assert!(parse("--heal-recreate-pods").is_err());
     }
 
     #[test]

@@ -236,7 +236,7 @@ fn reply(answers: Vec<(Place, Answer)>) -> Reply {
             Answer::StillIll(said) => (Word::StillIll, vec![said]),
             Answer::Failed(why) => (Word::Failed, vec![why]),
             Answer::Refused(guards) => (Word::Refused, guards),
-            Answer::WouldMend => (Word::WouldBeMended, Vec::new()),
+            Answer::WouldMend(how) => (Word::WouldBeMended, vec![how]),
             Answer::Waiting => (Word::UnderWay, vec!["it waits for its turn, or takes long".to_owned()]),
         };
         let cut = |mut text: String| {

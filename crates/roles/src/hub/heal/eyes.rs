@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use volmedic_api::ObjectRef;
 use volmedic_heal::healer::Eyes;
 use volmedic_heal::{Again, Place};
 use volmedic_hub::{ClaimKey, World};
+
+use super::prospects;
 
 /// Counting all volumes in use takes a moment where there are many, and the count need not be newer than this.
 const COUNT_EVERY: Duration = Duration::from_secs(3);
@@ -57,6 +60,46 @@ impl Sight {
 impl Eyes for Sight {
     async fn again(&self, place: &Place) -> Again {
         self.look(place)
+    }
+
+    fn prevents_new_mount(&self, claim: &ObjectRef, place: &Place) -> Option<String> {
+        if !(self.in_touch)() {
+            return Some("the API server's changes do not reach the hub".to_owned());
+        }
+        let views = self.world.lock().facts(&ClaimKey::new(&claim.namespace, &claim.name)).views;
+        prospects::prevents_new_mount(&views, &place.node)
+    }
+
+    fn at_new_pod(&self, claim: &ObjectRef, place: &Place, settled: bool) -> Again {
+        let unseen = |why: &str| Again::NotSeen(why.into());
+        if !(self.in_touch)() {
+            return unseen("the API server's changes do not reach the hub");
+        }
+        let key = ClaimKey::new(&claim.namespace, &claim.name);
+        let world = self.world.lock();
+        let patient = world.patient(&key);
+        let Some(patient) =
+            patient.filter(|now| *now.driver == *place.driver && *now.handle == *place.handle)
+        else {
+            return unseen("its claim is bound to another volume by now");
+        };
+        let Some(bed) = patient.beds.iter().find(|bed| *bed.node == *place.node) else {
+            return unseen("the hub does not know yet that a pod uses it there");
+        };
+        if bed.ill.is_some() || prospects::still_wrong(&world.facts(&key).views, &place.node).is_some() {
+            return Again::StillIll;
+        }
+        if let Some(why) = &bed.unseen {
+            return unseen(why);
+        }
+        match world.is_probed(&place.node, &patient.volume) {
+            Some(true) => Again::Well,
+            Some(false) => unseen("the agent there has not probed it yet"),
+            None if settled => Again::Well,
+            None => {
+                unseen("the agent there does not say what it has probed, so its next reports are waited for")
+            }
+        }
     }
 
     fn in_use(&self, driver: Option<&str>) -> Option<usize> {

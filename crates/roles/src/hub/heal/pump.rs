@@ -1,14 +1,15 @@
-//! From what the hub believes to what the healer hears: trouble that a node plugin may mend, and its end.
+//! From what the hub believes to what the healer hears: trouble that it can do something about, and its end.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use volmedic_heal::healer::{Handle, Trigger};
-use volmedic_heal::{Place, Policy, memory};
+use volmedic_heal::memory::{self, Deadlines};
+use volmedic_heal::{Place, Policy};
 use volmedic_health::Reason;
 use volmedic_hub::{ClaimKey, Patient, World};
 
@@ -44,15 +45,26 @@ impl Pump {
     }
 
     /// Hands over what earlier processes did, before anything else is told.
-    pub(super) fn remember(&mut self, policy: &Policy, deadline: SignedDuration) {
+    pub(super) fn remember(&mut self, policy: &Policy, deadlines: Deadlines) {
         let now = Timestamp::now();
         let all = self.world.lock().heals();
         for (key, heals) in all {
             let Some(patient) = self.world.lock().patient(&key) else { continue };
+            let since = patient.beds.iter().filter_map(|bed| bed.ill.as_ref());
+            let since = since.map(|(_, since)| since.unwrap_or(now)).min();
+            if let Some(memory) = memory::recreated(&heals, since, now, policy, deadlines) {
+                let volume = Place::new(&*patient.driver, &*patient.handle, "").volume();
+                if !self.handle.tell(Trigger::Recreated { volume, memory: Box::new(memory) }) {
+                    tracing::warn!(
+                        "{key}: there is too much to remember; how often its pods were recreated is lost"
+                    );
+                }
+            }
             for bed in &patient.beds {
                 let ill = bed.ill.clone().map(|(reason, since)| (reason, since.unwrap_or(now)));
                 let since = ill.as_ref().map(|(_, since)| *since);
-                let Some(memory) = memory::remembered(&heals, &bed.node, since, now, policy, deadline) else {
+                let Some(memory) = memory::remembered(&heals, &bed.node, since, now, policy, deadlines)
+                else {
                     continue;
                 };
                 let place = place(&patient, &bed.node);

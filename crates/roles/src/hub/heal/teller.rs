@@ -4,13 +4,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio::sync::mpsc;
 use volmedic_api::resource::Heal;
 use volmedic_api::{Kind, ObjectRef};
+use volmedic_heal::Place;
 use volmedic_heal::attempts::{self, AttemptStore, Unchanged};
 use volmedic_heal::healer::{News, Record, Teller};
-use volmedic_heal::{Place, memory};
+use volmedic_heal::memory::{self, Deadlines};
 use volmedic_hub::{ClaimKey, HealsError, Keeper};
 use volmedic_report::{Note, Notes, Verdict};
 
@@ -25,7 +26,7 @@ pub(super) struct Voice {
     keeper: Arc<Keeper>,
     notes: Arc<Notes>,
     entries: mpsc::Sender<(ClaimKey, Heal)>,
-    deadline: SignedDuration,
+    deadlines: Deadlines,
 }
 
 /// Writes what is to be kept.
@@ -34,9 +35,9 @@ pub(super) struct Scribe {
     entries: mpsc::Receiver<(ClaimKey, Heal)>,
 }
 
-pub(super) fn pair(keeper: Arc<Keeper>, notes: Arc<Notes>, deadline: SignedDuration) -> (Voice, Scribe) {
+pub(super) fn pair(keeper: Arc<Keeper>, notes: Arc<Notes>, deadlines: Deadlines) -> (Voice, Scribe) {
     let (entries, received) = mpsc::channel(MOST_WAITING);
-    (Voice { keeper: keeper.clone(), notes, entries, deadline }, Scribe { keeper, entries: received })
+    (Voice { keeper: keeper.clone(), notes, entries, deadlines }, Scribe { keeper, entries: received })
 }
 
 /// What tells one try of a place from all others.
@@ -162,7 +163,7 @@ impl Teller for Voice {
             driver: place.driver.clone(),
             handle: place.handle.clone(),
         };
-        let written = attempts::begin(&attempts, &entry, record.at, self.deadline).await?;
+        let written = attempts::begin(&attempts, &entry, record.at, self.deadlines).await?;
         // A person may ask for a volume with which nothing is known to be wrong.
         if written || record.complaint.is_none() {
             return Ok(());

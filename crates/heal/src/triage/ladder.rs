@@ -1,0 +1,152 @@
+//! Which remedy is used: the first of the reason's remedies that is switched on and that nothing stands in the way of. The
+//! next one has its turn only when the one before it cannot help, and not while that only has to wait.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use volmedic_health::Remedy;
+
+use super::case::{Case, Hold};
+use super::papers::{Approval, Exam, Standing};
+use super::{Triage, World, case};
+use crate::mode::{Mode, Ruling};
+use crate::place::Place;
+use crate::policy::Recreate;
+use crate::refusal::Refusal;
+
+/// A remedy that cannot be used, and why.
+pub(super) type Closed = (Remedy, Refusal);
+
+impl Triage {
+    /// The remedies for a case that are switched on, in their order.
+    pub(super) fn ladder(&self, case: &Case) -> impl Iterator<Item = Remedy> {
+        let of_reason = case.ill.as_ref().map_or(&[][..], |complaint| complaint.reason.remedies());
+        let asked = case.check || case.person;
+        let first = (asked && !of_reason.contains(&Remedy::NodeHealer)).then_some(Remedy::NodeHealer);
+        let has = |remedy: &Remedy| self.policy.has(*remedy);
+        first.into_iter().chain(of_reason.iter().copied().filter(has))
+    }
+
+    /// Climbs the ladder. What is refused is what people should read: where all remedies are closed, why the last one is
+    /// that they can do something about.
+    pub(super) fn climb(
+        &self,
+        case: &Case,
+        objection: impl Fn(Remedy) -> Option<Refusal>,
+    ) -> Result<Remedy, Refusal> {
+        let mut closed: Option<Closed> = None;
+        for remedy in self.ladder(case) {
+            let Some(refusal) = objection(remedy) else { return Ok(remedy) };
+            if refusal.holds_ladder() {
+                return Err(refusal);
+            }
+            let keeps = closed.as_ref().is_some_and(|(_, before)| before.is_told() && !refusal.is_told());
+            // A remedy that nobody switched on is the least interesting of all.
+            let off = closed.is_some() && matches!(refusal, Refusal::Off { .. });
+            if !keeps && !off {
+                closed = Some((remedy, refusal));
+            }
+        }
+        let nothing = || Refusal::NotBound { why: "nothing is wrong with it that could be healed".into() };
+        Err(closed.map_or_else(nothing, |(_, refusal)| refusal))
+    }
+
+    /// What stands in the way of a remedy, as far as is known without asking anybody.
+    pub(super) fn rung(
+        &self,
+        now: Timestamp,
+        place: &Place,
+        case: &Case,
+        world: &impl World,
+        remedy: Remedy,
+    ) -> Option<Refusal> {
+        match (remedy, &self.policy.recreate) {
+            (Remedy::NodeHealer, _) => self
+                .node_plugin(place, case)
+                .or_else(|| (!world.has_relay(&place.driver, &place.node)).then_some(Refusal::NoRelay)),
+            (Remedy::RecreatePods, Some(recreate)) => self.pods(now, place, case, recreate),
+            _ => Some(Refusal::NotReady { why: "it is not switched on".into() }),
+        }
+    }
+
+    /// What the driver itself answered so far.
+    pub(super) fn node_plugin(&self, place: &Place, case: &Case) -> Option<Refusal> {
+        let driver: (Arc<str>, Arc<str>) = (place.driver.clone(), place.node.clone());
+        let barred = self.barred.contains(&driver).then_some(Refusal::NotImplemented);
+        barred.or_else(|| case.objection(&self.policy))
+    }
+
+    fn pods(&self, now: Timestamp, place: &Place, case: &Case, recreate: &Recreate) -> Option<Refusal> {
+        if let Some(refusal) = self.recreations.objection(now, place, recreate) {
+            return Some(refusal);
+        }
+        // A relay that is away for a moment, as while its agent restarts, may still help.
+        let began = case.ill.as_ref().map(|complaint| complaint.seen).max(case.no_relay_since);
+        let until = began.and_then(|began| began.checked_add(recreate.debounce).ok());
+        if let Some(until) = until.filter(|until| *until > now && !case.person) {
+            return Some(Refusal::Debounce { until });
+        }
+        (self.flights.acting(Remedy::RecreatePods) >= recreate.budget)
+            .then_some(Refusal::ClusterBudget { limit: recreate.budget })
+    }
+
+    /// What an exam says against a remedy.
+    pub(super) fn ruled(
+        &self,
+        now: Timestamp,
+        case: &Case,
+        exam: &Exam,
+        remedy: Remedy,
+        by_person: bool,
+    ) -> Option<Refusal> {
+        match (remedy, &exam.recreate) {
+            (Remedy::NodeHealer, _) => {
+                let ruled = self.mode(now, case, remedy, &exam.ruling, exam.approval, by_person);
+                ruled.or_else(|| match &case.hold {
+                    Some(Hold::Change { version: refused, why })
+                        if *refused == exam.version && !by_person =>
+                    {
+                        Some(Refusal::NeedsChange { why: why.clone() })
+                    }
+                    _ => None,
+                })
+            }
+            (_, Some(Standing { ruling, approval, obstacle })) => {
+                self.mode(now, case, remedy, ruling, *approval, by_person).or_else(|| obstacle.clone())
+            }
+            (_, None) => Some(Refusal::NotReady { why: "the pods that use it were not read".into() }),
+        }
+    }
+
+    fn mode(
+        &self,
+        now: Timestamp,
+        case: &Case,
+        remedy: Remedy,
+        Ruling { mode, source }: &Ruling,
+        approval: Approval,
+        by_person: bool,
+    ) -> Option<Refusal> {
+        let by = || source.clone();
+        match mode {
+            Mode::Off => Some(Refusal::Off { by: by(), remedy }),
+            Mode::Observe if !by_person => Some(Refusal::Observe { by: by(), remedy }),
+            Mode::Approve if !by_person && !self.is_approved(now, case, approval) => {
+                Some(Refusal::AwaitingApproval { by: by(), remedy })
+            }
+            Mode::Observe | Mode::Approve | Mode::Auto => None,
+        }
+    }
+
+    /// Consent counts for this episode: given after it began, not too long ago, and not in the future beyond what two
+    /// clocks may differ.
+    fn is_approved(&self, now: Timestamp, case: &Case, approval: Approval) -> bool {
+        let Approval::Given(at) = approval else { return false };
+        let age = now.duration_since(at);
+        // Nobody can have agreed to a mere check.
+        case.ill.is_some()
+            && case.since().is_some_and(|since| at >= since)
+            && age <= self.policy.approval
+            && age >= -self.policy.debounce.max(case::CLOCKS)
+    }
+}
