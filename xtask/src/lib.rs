@@ -6,7 +6,7 @@ pub mod workspace;
 
 /// The tasks of the second program, xtask-tools, and what each is for.
 #[rustfmt::skip]
-pub const TOOLS: [(&str, &str); 7] = [
+pub const TOOLS: [(&str, &str); 8] = [
     ("bench", "Measure a role as a process, against its budget"),
     ("chart", "Write the manifests that are generated from the Helm chart"),
     ("cluster", "Run a real one-node Kubernetes on this machine"),
@@ -14,4 +14,5 @@ pub const TOOLS: [(&str, &str); 7] = [
     ("dist", "Build what is shipped: static program, image, chart, bill of materials, checksums"),
     ("gallery", "Inject every fault into real volumes and show what the agent reports"),
     ("tidy", "Check the architecture and the house rules"),
+    ("world", "Run drivers of other projects on a real cluster and show what is reported of faults"),
 ];

@@ -51,6 +51,8 @@ pub(crate) struct Published {
     pub(crate) tags: &'static str,
     /// Whether parts of it are written in C.
     pub(crate) cgo: bool,
+    /// The variable that a release build sets to the version, where the program does not start without.
+    pub(crate) stamp: Option<&'static str>,
     /// Files and folders of the module that are kept beside the programs, such as its manifests.
     pub(crate) kept: &'static [&'static str],
 }
@@ -97,23 +99,25 @@ impl GoModule {
         let programs = scratch.join("programs");
         fs::create_dir_all(&programs).with_context(|| format!("cannot make {}", programs.display()))?;
         let sources = scratch.join("sources");
-        let (tags, cgo) = match &self.source {
+        let (tags, cgo, stamp) = match &self.source {
             Source::Carried(files) => {
                 write(files, &sources)?;
-                ("", false)
+                ("", false, String::new())
             }
             Source::Published(published) => {
                 copy(&published.download(scratch)?, &sources)?;
                 for kept in published.kept {
                     copy(&sources.join(kept), &programs.join(kept))?;
                 }
-                (published.tags, published.cgo)
+                let stamp = published.stamp.map(|variable| format!(" -X {variable}={}", published.version));
+                (published.tags, published.cgo, stamp.unwrap_or_default())
             }
         };
         if !self.packages.is_empty() {
             let mut go = command("go", &sources, "readonly");
             go.env("CGO_ENABLED", if cgo { "1" } else { "0" });
-            go.args(["build", "-trimpath", "-ldflags", "-s -w", "-tags", tags, "-o"]).arg(&programs);
+            go.args(["build", "-trimpath", "-ldflags", &format!("-s -w{stamp}"), "-tags", tags, "-o"])
+                .arg(&programs);
             go.args(self.packages);
             process::run(go, BUILD_LIMIT).context("is Go in PATH?")?.or_fail("`go build`")?;
         }
@@ -132,8 +136,9 @@ impl GoModule {
         let mut pieces = Vec::new();
         match &self.source {
             Source::Carried(files) => pieces.extend(files.iter().flat_map(|(name, text)| [*name, *text])),
-            Source::Published(Published { module, version, sum, tags, cgo, kept }) => {
+            Source::Published(Published { module, version, sum, tags, cgo, stamp, kept }) => {
                 pieces.extend([*module, *version, *sum, *tags, if *cgo { "cgo" } else { "" }]);
+                pieces.extend(*stamp);
                 pieces.extend_from_slice(kept);
                 pieces.extend_from_slice(self.packages);
             }
@@ -246,8 +251,15 @@ mod tests {
     #[test]
     fn another_version_tag_or_package_of_a_published_module_is_another_entry() {
         let of = |version, tags, packages| {
-            let published =
-                Published { module: "example.com/m", version, sum: "h1:x", tags, cgo: false, kept: &[] };
+            let published = Published {
+                module: "example.com/m",
+                version,
+                sum: "h1:x",
+                tags,
+                cgo: false,
+                stamp: None,
+                kept: &[],
+            };
             let source = Source::Published(published);
             GoModule { folder: "m", what: "m", source, packages, programs: &[] }.fingerprint()
         };

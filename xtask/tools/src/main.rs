@@ -21,6 +21,7 @@ mod sources;
 mod tidy;
 #[cfg(test)]
 mod tree;
+mod world;
 
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask", about = "The larger tasks of `cargo xtask`")]
@@ -38,6 +39,7 @@ enum Task {
     Dist(dist::Args),
     Gallery(gallery::Args),
     Tidy(tidy::Args),
+    World(world::Args),
 }
 
 fn main() -> ExitCode {
@@ -59,6 +61,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Dist(args) => dist::run(&Workspace::here()?, &args),
         Task::Gallery(args) => gallery::run(&Workspace::here()?, &args),
         Task::Tidy(_) => tidy::run(&Workspace::here()?),
+        Task::World(args) => world::run(&Workspace::here()?, &args),
     }
 }
 

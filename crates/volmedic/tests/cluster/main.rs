@@ -12,6 +12,7 @@ use volmedic_testkit::IMAGE;
 
 mod agent;
 mod beside;
+mod foreign;
 mod heal;
 #[path = "../../../heal/tests/api/kind.rs"]
 mod kind;

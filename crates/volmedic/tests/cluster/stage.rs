@@ -10,6 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use volmedic_driver::StateDir;
+use volmedic_testkit::image::Image;
 use volmedic_testkit::sidecars::{self, Companion};
 use volmedic_testkit::{Cluster, ControlPlane, NODE};
 
@@ -68,6 +69,12 @@ impl Stage {
         )
     }
 
+    /// With no driver, for those of other projects.
+    pub(crate) fn start_bare() -> Self {
+        let turn = Turn::take();
+        Self::bare(turn, Ground::Own(Cluster::start().unwrap()))
+    }
+
     fn begin(arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let turn = Turn::take();
         // As often as this the kubelet asks about the health of volumes, too.
@@ -83,21 +90,10 @@ impl Stage {
         more_for_the_controller: &[&str],
     ) -> Self {
         let sidecars = sidecars::build().unwrap();
-        let kubelet = cluster.kubelet();
-        let state = StateDir::new(kubelet.parent().unwrap().join("driver"));
-        let machine = Machine { kubelet: kubelet.clone(), state };
-        fs::create_dir_all(machine.socket().parent().unwrap()).unwrap();
-        let (socket, arguments) = (machine.socket(), arguments(&machine.addons()));
-        let mut stage = Self {
-            agent: None,
-            companions: Vec::new(),
-            provisioner: None,
-            driver: None,
-            arguments,
-            machine,
-            cluster,
-            _turn: turn,
-        };
+        let mut stage = Self::bare(turn, cluster);
+        let (socket, kubelet) = (stage.machine.socket(), stage.machine.kubelet.clone());
+        fs::create_dir_all(socket.parent().unwrap()).unwrap();
+        stage.arguments = arguments(&stage.machine.addons());
         stage.start_driver();
 
         let mut registrar = Command::new(sidecars.registrar);
@@ -121,6 +117,22 @@ impl Stage {
             if known == DRIVER { Ok(()) } else { Err(format!("CSINode has {known:?}")) }
         });
         stage
+    }
+
+    fn bare(turn: Turn, cluster: Ground) -> Self {
+        let kubelet = cluster.kubelet();
+        let state = StateDir::new(kubelet.parent().unwrap().join("driver"));
+        let machine = Machine { kubelet, state };
+        Self {
+            agent: None,
+            companions: Vec::new(),
+            provisioner: None,
+            driver: None,
+            arguments: Vec::new(),
+            machine,
+            cluster,
+            _turn: turn,
+        }
     }
 
     fn run(&mut self, name: &'static str, command: Command) {
@@ -256,6 +268,16 @@ impl Stage {
         let mut config: serde_json::Value = serde_json::from_slice(&admin).unwrap();
         config["users"][0]["user"] = serde_json::json!({"token": token.trim()});
         fs::write(path, config.to_string()).unwrap();
+    }
+
+    /// Puts an image on the node.
+    pub(crate) fn import(&self, image: &Image) {
+        self.cluster.import(image);
+    }
+
+    /// The folder that on other machines is `/var/lib/kubelet`.
+    pub(crate) fn kubelet(&self) -> &Path {
+        &self.machine.kubelet
     }
 
     /// Where the cluster keeps everything.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use volmedic_driver::StateDir;
 use volmedic_host::mounts::Table;
 use volmedic_testkit::cluster::{self, Name};
+use volmedic_testkit::image::Image;
 use volmedic_testkit::{Cluster, cache};
 
 use super::{DRIVER, PAUSE};
@@ -72,6 +73,17 @@ impl Ground {
         match self {
             Self::Own(cluster) => cluster.plane().kubeconfig().to_owned(),
             Self::Named(name) => cluster::kubeconfig(&name.0).unwrap(),
+        }
+    }
+
+    pub(super) fn import(&self, image: &Image) {
+        match self {
+            Self::Own(cluster) => cluster.import(image).unwrap(),
+            Self::Named(name) => {
+                let archive = tempfile::NamedTempFile::new().unwrap();
+                fs::write(archive.path(), image.archive().unwrap()).unwrap();
+                cluster::load(&name.0, archive.path()).unwrap();
+            }
         }
     }
 
