@@ -80,14 +80,14 @@ impl Recall {
         let mut count = 0_usize;
         let selector = format!("source={}", self.component);
         pages::read("/api/v1/events", Some(&selector), client, &mut evidence, |evidence, text| {
-            let Some((object, mut story)) = told(text, &self.component) else { return };
+            let Some((object, version, mut story)) = told(text, &self.component) else { return };
             // A time to come would hold back reminders.
             (story.at, story.since) = (story.at.min(now), story.since.min(now));
             let Ok(vantage) = story.thread.vantage.parse() else { return };
             let subject = story.thread.subject();
             let bound = volume_of(&object).is_some_and(|volume| Subject::Volume(volume) == subject);
             if bound && is_ours(&subject, &vantage) && within(&mut count, "events") {
-                evidence.story(object, vantage, story);
+                evidence.story(object, &version, vantage, story);
             }
         })
         .await
@@ -160,9 +160,12 @@ struct SlimEvent {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct SlimMeta {
     namespace: String,
     name: String,
+    #[serde(default)]
+    resource_version: String,
     #[serde(default)]
     annotations: std::collections::BTreeMap<String, String>,
 }
@@ -176,9 +179,9 @@ struct SlimObject {
     uid: String,
 }
 
-/// An event that can be one of ours: it is where, and is named as, we would write it. What cannot be read is somebody
+/// An event that can be one of ours, with its version: it is where, and is named as, we would write it. What cannot be read is somebody
 /// else's.
-fn told(text: &str, component: &str) -> Option<(ObjectRef, Story)> {
+fn told(text: &str, component: &str) -> Option<(ObjectRef, String, Story)> {
     let SlimEvent { metadata, involved_object, reporting_component } = serde_json::from_str(text).ok()?;
     let story = Story::read(metadata.annotations.get(ANNOTATION)?)?;
     let SlimObject { kind, namespace, name, uid } = involved_object;
@@ -187,7 +190,7 @@ fn told(text: &str, component: &str) -> Option<(ObjectRef, Story)> {
     let good_news = story.state == Open::Closed;
     let expected = events::name(&object, story.thread.fingerprint(&object.uid, good_news));
     let is_ours = metadata.namespace == namespace && metadata.name == expected;
-    (is_ours && reporting_component == component).then_some((object, story))
+    (is_ours && reporting_component == component).then_some((object, metadata.resource_version, story))
 }
 
 /// A claim whose status we wrote.

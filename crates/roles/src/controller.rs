@@ -106,9 +106,17 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         None => Leadership::default(),
     };
     if leadership.won(&mut process).await? {
-        let page = page.map(|page| (page, csi_metrics));
+        let page = page.map(|page| (page, driver.clone(), csi_metrics));
         let health = process.health.clone();
-        let role = Leading { config, client, driver, name, picture, page, health, coverage, beats };
+        let limits = Limits { page_deadline: config.call_deadline, ..Limits::default() };
+        let probe = Arc::new(Driver {
+            name: name.clone(),
+            probe: volmedic_probe::Controller::new(driver.clone(), limits),
+            counts: report_metrics.probes.clone(),
+            told: Mutex::new(None),
+        });
+        let coverage = Some((driver, coverage));
+        let role = Leading { config, client, probe, name, picture, page, health, coverage, beats };
         role.run(&inventory_metrics, report_metrics, leadership.over(&mut process.signals)).await?;
     }
     leadership.release(process).await;
@@ -155,30 +163,53 @@ fn told_to_hub(driver: &str, election: Option<&args::Election>, beats: Beats) ->
     HealthOptions { driver: driver.to_owned(), lease, beats: election.is_none().then_some(beats) }
 }
 
+/// The part of the role that runs while this replica leads, over any client and any probe: without signals, sockets and
+/// pages. The simulation runs this.
+pub async fn lead(
+    args: Args,
+    client: Client,
+    driver: &str,
+    probe: Arc<impl volmedic_monitor::Probe>,
+    over: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    let mut registry = Registry::default();
+    let inventory_metrics = volmedic_inventory::Metrics::register(&mut registry);
+    let report_metrics = volmedic_report::Metrics::register(&mut registry);
+    let (picture, health) = (view::Picture::default(), Arc::new(Health::default()));
+    let config = args.resolve();
+    let beats = Beats {
+        labels: coverage::Annotations::new(),
+        annotations: watch::channel(coverage::Annotations::new()).1,
+    };
+    let name = driver.into();
+    let role = Leading { config, client, probe, name, picture, page: None, health, coverage: None, beats };
+    role.run(&inventory_metrics, report_metrics, over).await
+}
+
 /// What it takes to lead.
-struct Leading {
+struct Leading<P> {
     config: Config,
     client: Client,
-    driver: volmedic_csi::Driver,
+    probe: Arc<P>,
     name: Arc<str>,
     picture: view::Picture,
     /// Where it is shown, and what else is shown there.
-    page: Option<(Arc<page::Page>, volmedic_csi::Metrics)>,
+    page: Option<(Arc<page::Page>, volmedic_csi::Driver, volmedic_csi::Metrics)>,
     health: Arc<Health>,
-    /// What is on our Lease about what we probe.
-    coverage: watch::Sender<coverage::Annotations>,
+    /// The driver, and what our Lease says about what is probed through it. None where no driver stands behind the probe.
+    coverage: Option<(volmedic_csi::Driver, watch::Sender<coverage::Annotations>)>,
     /// Where no leader election renews a Lease.
     beats: Beats,
 }
 
-impl Leading {
+impl<P: volmedic_monitor::Probe> Leading<P> {
     async fn run(
         self,
         inventory_metrics: &volmedic_inventory::Metrics,
         report_metrics: volmedic_report::Metrics,
         over: impl Future<Output = anyhow::Result<()>>,
     ) -> anyhow::Result<()> {
-        let Self { config, client, driver, name, picture, page, health, coverage, beats } = self;
+        let Self { config, client, probe, name, picture, page, health, coverage, beats } = self;
         let options = volmedic_inventory::Options {
             driver: (&*name).into(),
             node_watcher: config.node_grace.is_some(),
@@ -228,11 +259,11 @@ impl Leading {
         tasks.spawn(restate(reporter.clone(), inventory.clone(), board.clone(), name.clone()));
         tasks.spawn(recalled::settle(reporter.clone(), board.clone(), recalled.unsettled));
 
-        let chronicle = page.map(|(page, metrics)| {
+        let chronicle = page.map(|(page, driver, metrics)| {
             let chronicle = Arc::new(Chronicle::new(board.clone(), page.history().clone()));
             page.show(page::Source {
                 name: name.clone(),
-                driver: driver.clone(),
+                driver,
                 metrics,
                 inventory: inventory.clone(),
                 chronicle: chronicle.clone(),
@@ -244,22 +275,17 @@ impl Leading {
             look_every: config.look_every,
             workers: config.workers,
         };
-        let source = coverage::Source {
-            name: name.clone(),
-            driver: driver.clone(),
-            board: board.clone(),
-            inventory: inventory.clone(),
-            settings: settings.clone(),
-            deadline: config.call_deadline,
-        };
-        tasks.spawn(coverage::keep(source, coverage));
-        let limits = Limits { page_deadline: config.call_deadline, ..Limits::default() };
-        let probe = Arc::new(Driver {
-            name: name.clone(),
-            probe: volmedic_probe::Controller::new(driver, limits),
-            counts: report_metrics.probes.clone(),
-            told: Mutex::new(None),
-        });
+        if let Some((driver, annotations)) = coverage {
+            let source = coverage::Source {
+                name: name.clone(),
+                driver,
+                board: board.clone(),
+                inventory: inventory.clone(),
+                settings: settings.clone(),
+                deadline: config.call_deadline,
+            };
+            tasks.spawn(coverage::keep(source, annotations));
+        }
         let to = Outlet { reporter: reporter.clone(), board: board.clone() };
         let outlet = page::Outlet { to, chronicle };
         let pace = settings.pace(&Way::Nothing);

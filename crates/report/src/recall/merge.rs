@@ -15,13 +15,59 @@ use crate::story::{About, Open, Story, Thread};
 pub(super) struct Evidence {
     vantage: Vantage,
     /// The latest of each thread, on whatever object it was told.
-    stories: HashMap<Thread, (Vantage, Story)>,
-    /// When a condition ended by turning into another one.
-    replaced: HashMap<Thread, Timestamp>,
+    stories: HashMap<Thread, Told>,
+    /// How a condition ended by turning into another one.
+    replaced: HashMap<Thread, Vec<Replaced>>,
     /// Claims on which a condition of a volume was told.
     claims: BTreeMap<ObjectRef, Volume>,
     stored: BTreeMap<ObjectRef, (Volume, Stored)>,
     reported: BTreeMap<ObjectRef, (Volume, Stored)>,
+}
+
+/// What an event says, and where it stands among the others.
+struct Told {
+    vantage: Vantage,
+    story: Story,
+    order: Order,
+}
+
+/// When an event was written. The process that wrote it may have had a wrong clock, and its successor another one; the API
+/// server's versions only grow. They can be compared for events on one object, which are written one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Order {
+    object: ObjectRef,
+    at: Timestamp,
+    /// `None` if the API server does not use numbers.
+    version: Option<u64>,
+}
+
+/// That a condition turned into another one.
+struct Replaced {
+    at: Timestamp,
+    /// The event that says so.
+    order: Order,
+}
+
+impl Order {
+    /// The versions of both, where they can be compared.
+    fn versions(&self, other: &Self) -> Option<(u64, u64)> {
+        if self.object == other.object { self.version.zip(other.version) } else { None }
+    }
+
+    fn is_after(&self, other: &Self) -> bool {
+        self.versions(other).map_or(self.at > other.at, |(mine, theirs)| mine > theirs)
+    }
+
+    /// Whether this was written after the other, by a clock that had gone backwards in between.
+    fn is_after_against_the_clock(&self, other: &Self) -> bool {
+        self.at < other.at && self.versions(other).is_some_and(|(mine, theirs)| mine > theirs)
+    }
+}
+
+impl Replaced {
+    fn ends(&self, told: &Told) -> bool {
+        self.at >= told.story.at || self.order.is_after_against_the_clock(&told.order)
+    }
 }
 
 impl Evidence {
@@ -36,20 +82,20 @@ impl Evidence {
         }
     }
 
-    pub(super) fn story(&mut self, object: ObjectRef, vantage: Vantage, story: Story) {
+    /// An event and its `resourceVersion`.
+    pub(super) fn story(&mut self, object: ObjectRef, version: &str, vantage: Vantage, story: Story) {
+        let order = Order { object: object.clone(), at: story.at, version: version.parse().ok() };
         for (status, at) in &story.replaces {
             let ended = Thread { status: Some(status.clone()), ..story.thread.clone() };
-            let known = self.replaced.entry(ended).or_insert(*at);
-            *known = (*known).max(*at);
+            self.replaced.entry(ended).or_default().push(Replaced { at: *at, order: order.clone() });
         }
         if let (Kind::PersistentVolumeClaim, Subject::Volume(volume), About::Condition) =
             (object.kind, story.thread.subject(), story.thread.about)
         {
             self.claims.insert(object, volume);
         }
-        let newer = self.stories.get(&story.thread).is_none_or(|(_, known)| known.at < story.at);
-        if newer {
-            self.stories.insert(story.thread.clone(), (vantage, story));
+        if self.stories.get(&story.thread).is_none_or(|known| order.is_after(&known.order)) {
+            self.stories.insert(story.thread.clone(), Told { vantage, story, order });
         }
     }
 
@@ -69,9 +115,13 @@ impl Evidence {
         let (kept, mut stored) = (stored, reported);
         stored.extend(kept.clone());
         let mut memos: BTreeMap<(Subject, Vantage), Memo> = BTreeMap::new();
-        for (thread, (vantage, story)) in &stories {
-            let ended = replaced.get(thread).is_some_and(|at| *at >= story.at);
-            if story.state == Open::Open && !ended {
+        let has_turned = |told: &Told| {
+            replaced.get(&told.story.thread).is_some_and(|all| all.iter().any(|by| by.ends(told)))
+        };
+        for told in stories.values() {
+            let Told { vantage, story, order: _ } = told;
+            if story.state == Open::Open && !has_turned(told) {
+                let thread = &story.thread;
                 add(memo(&mut memos, &thread.subject(), vantage, story.at), story);
             }
         }
@@ -83,9 +133,14 @@ impl Evidence {
                     _ => &self_vantage,
                 };
                 let thread = thread_of(volume, vantage, condition);
-                let closed =
-                    stories.get(&thread).is_some_and(|(_, s)| s.state == Open::Closed && s.at >= *at);
-                if !closed && replaced.get(&thread).is_none_or(|ended| ended < at) {
+                let told = stories.get(&thread);
+                // Events are written before the status. If the last one written says that it is over, the status is old.
+                let closed = told.is_some_and(|told| {
+                    told.story.state == Open::Closed && (told.order.version.is_some() || told.story.at >= *at)
+                });
+                let turned = replaced.get(&thread).is_some_and(|all| all.iter().any(|by| by.at >= *at))
+                    || told.is_some_and(has_turned);
+                if !closed && !turned {
                     hold(memo(&mut memos, &subject, vantage, *at), condition, *at);
                 }
             }
