@@ -21,7 +21,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use volmedic_api::{Arrived, Shape, slim};
-use volmedic_hub::{Claim, ControllerLease, CsiNode, Pod, StoredHealth, StoredReport, Volume};
+use volmedic_hub::{Attachment, Claim, ControllerLease, CsiNode, Pod, StoredHealth, StoredReport, Volume};
 
 pub(crate) use events::Note;
 pub(crate) use follow::Following;
@@ -99,6 +99,7 @@ pub(crate) async fn read(reach: &Reach, scope: &Scope, progress: &Progress) -> P
         reader.list(Api::all(client.clone()), fields(Some(LEASES)), Picture::put_lease),
         reader.list(Api::all(client.clone()), fields(None), Picture::put_csi_node),
         reader.list(Api::all(client.clone()), fields(None), Picture::put_driver),
+        reader.list(Api::all(client.clone()), fields(None), Picture::put_attachment),
     );
     if scope.namespace.is_some() {
         reader.volumes_of_claims().await;
@@ -108,7 +109,7 @@ pub(crate) async fn read(reach: &Reach, scope: &Scope, progress: &Progress) -> P
         reader.events(scope).await;
     }
     let mut picture = Arc::into_inner(picture).map(Mutex::into_inner).unwrap_or_default();
-    picture.settle(Timestamp::now());
+    picture.settle(Timestamp::now(), true);
     picture
 }
 
@@ -125,13 +126,14 @@ pub(crate) async fn probe(reach: &Reach, scope: &Scope) -> BTreeMap<&'static str
         one::<Pod>(scope.api(client), deadline),
         one::<StoredHealth>(scope.api(client), deadline),
     );
-    let (nodes, reports, leases, csi_nodes) = tokio::join!(
+    let (nodes, reports, leases, csi_nodes, attachments) = tokio::join!(
         one::<slim::Node>(Api::all(all()), deadline),
         one::<StoredReport>(Api::all(all()), deadline),
         one::<ControllerLease>(Api::all(all()), deadline),
         one::<CsiNode>(Api::all(all()), deadline),
+        one::<Attachment>(Api::all(all()), deadline),
     );
-    let found = [claims, volumes, pods, healths, nodes, reports, leases, csi_nodes];
+    let found = [claims, volumes, pods, healths, nodes, reports, leases, csi_nodes, attachments];
     found.into_iter().flatten().collect()
 }
 

@@ -174,6 +174,21 @@ well_known! {
     StaleHandle, Inaccessible, [RecreatePods],
         "The server no longer knows the file handle of the mount.",
         "Make sure the server exports the volume, then recreate the pods that use it.";
+    NotMounted, Inaccessible, [AskOperator],
+        "A pod waits for the volume, and the volume is not mounted on the pod's node.",
+        "Read the pod's events, such as FailedMount; then check the storage system, its network and the mount options.";
+    AttachFailed, Inaccessible, [AskOperator],
+        "The volume cannot be attached to the node of its pod.",
+        "Read the error of the VolumeAttachment and the log of the driver's external-attacher.";
+    AttachedElsewhere, Inaccessible, [AskOperator],
+        "The volume is still attached to another node, so that it cannot be attached to the node of its pod.",
+        "Check the other node; only when it is surely off may the volume be detached from it, for example with the taint out-of-service.";
+    DetachFailed, Degraded, [AskOperator],
+        "The volume cannot be detached from a node.",
+        "Read the error of the VolumeAttachment; until it is detached, the volume may not be usable on another node.";
+    DriverNotRegistered, Inaccessible, [AskOperator],
+        "The volume's CSI driver is not registered on the node of its pod.",
+        "Check that the driver's node plugin runs on that node.";
     NodeDown, Inaccessible, [FenceNode, AskOperator],
         "The node that uses the volume does not answer the cluster.",
         "Check the node; only when it is surely off may its volumes be moved to another one.";

@@ -28,7 +28,9 @@ pub use keeper::{HealsError, Keeper, PushError, Settings};
 pub use merge::{Action, Decision, Keep, decide, merge};
 pub use metrics::{Described, METRICS, Metrics};
 pub use queue::{Pace, Turns};
-pub use shape::{Claim, ControllerLease, CsiNode, Lease, LeaseSpec, Pod, StoredHealth, StoredReport, Volume};
+pub use shape::{
+    Attachment, Claim, ControllerLease, CsiNode, Lease, LeaseSpec, Pod, StoredHealth, StoredReport, Volume,
+};
 pub use unknown::{Unknown, advice};
 pub use world::{
     Bed, Controller, DownNode, Patient, Phase, ShownAgent, ShownClaim, ShownNode, Source, World,

@@ -241,6 +241,49 @@ impl Shape for CsiNode {
     const GROUP: &'static str = "storage.k8s.io";
 }
 
+/// A VolumeAttachment.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Attachment {
+    pub spec: AttachmentSpec,
+    pub status: AttachmentStatus,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct AttachmentSpec {
+    pub node_name: String,
+    pub source: AttachmentSource,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct AttachmentSource {
+    pub persistent_volume_name: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct AttachmentStatus {
+    pub attached: bool,
+    pub attach_error: Option<AttachmentError>,
+    pub detach_error: Option<AttachmentError>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct AttachmentError {
+    pub time: Option<Time>,
+    pub message: Option<String>,
+}
+
+impl Shape for Attachment {
+    type Scope = ClusterResourceScope;
+    const KIND: &'static str = "VolumeAttachment";
+    const PLURAL: &'static str = "volumeattachments";
+    const GROUP: &'static str = "storage.k8s.io";
+}
+
 /// The sign of life of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Lease {

@@ -3,6 +3,7 @@
 //! Nothing here waits or fails. Whoever puts something in marks the claims whose facts may be others now; a mark too
 //! many costs a moment, one too few would be a change that nobody notices.
 
+mod attachments;
 mod evidence;
 mod facts;
 mod patients;
@@ -22,6 +23,7 @@ use crate::agents::{Agents, Now};
 use crate::controllers::Controllers;
 use crate::facts::VolumeId;
 use crate::shape::{self, StorageHealth};
+use attachments::Attachments;
 pub use evidence::Controller;
 pub use patients::{Bed, Patient};
 pub use records::Phase;
@@ -43,6 +45,7 @@ pub enum Source {
     /// The Leases of drivers' controllers: those that describe themselves, and those that reports name.
     Controllers,
     Backends,
+    Attachments,
     /// Not only which nodes there are, but which of them are down.
     NodesDown,
 }
@@ -85,6 +88,7 @@ pub struct World {
     reports: BTreeMap<Box<str>, NodeReport>,
     reports_seen: u64,
     backends: HashMap<Box<str>, Vec<StorageHealth>>,
+    attachments: Attachments,
     nodes: BTreeSet<Box<str>>,
     down: BTreeMap<Box<str>, DownNode>,
     stored: HashMap<ClaimKey, Stored>,
@@ -337,6 +341,7 @@ impl World {
     }
 
     pub fn put_backends(&mut self, node: &str, body: &shape::CsiNode) {
+        self.put_registered(node, body);
         let told = body.status.storage_health.clone().unwrap_or_default();
         if told.is_empty() {
             return self.remove_backends(node);
@@ -347,7 +352,12 @@ impl World {
         }
     }
 
-    pub fn remove_backends(&mut self, node: &str) {
+    pub fn remove_csi_node(&mut self, node: &str) {
+        self.remove_registered(node);
+        self.remove_backends(node);
+    }
+
+    fn remove_backends(&mut self, node: &str) {
         if self.backends.remove(node).is_some() {
             self.touch_node(node);
         }

@@ -47,6 +47,9 @@ impl Following {
         follow.kind(Api::all(all()), None, Picture::put_report, |p, _, name| p.world.remove_report(name));
         follow.kind(Api::all(all()), Some(LEASES), Picture::put_lease, Picture::take_lease);
         follow.kind(Api::all(all()), None, Picture::put_csi_node, |p, _, name| p.take_csi_node(name));
+        follow.kind(Api::all(all()), None, Picture::put_attachment, |p, _, name| {
+            p.world.remove_attachment(name);
+        });
         this
     }
 

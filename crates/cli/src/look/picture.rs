@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use volmedic_api::resource::LeaseName;
 use volmedic_api::{Arrived, slim};
 use volmedic_hub::{
-    Claim, ControllerLease, CsiNode, DownNode, Lease, Now, Pod, Source, StoredHealth, StoredReport, Volume,
-    World,
+    Attachment, Claim, ControllerLease, CsiNode, DownNode, Lease, Now, Pod, Source, StoredHealth,
+    StoredReport, Volume, World,
 };
 use volmedic_inventory::{Down, DownWhy, Judge, NodeSight};
 use volmedic_roles::controller::LEASE as LONE_CONTROLLER_LEASE;
@@ -70,7 +70,7 @@ impl Default for Picture {
 }
 
 /// Which kinds the hub's model is made of.
-const SOURCES: [(&str, Source); 9] = [
+const SOURCES: [(&str, Source); 10] = [
     ("persistentvolumeclaims", Source::Claims),
     ("persistentvolumes", Source::Volumes),
     ("pods", Source::Pods),
@@ -80,6 +80,7 @@ const SOURCES: [(&str, Source); 9] = [
     ("leases", Source::Leases),
     ("leases", Source::Controllers),
     ("csinodes", Source::Backends),
+    ("volumeattachments", Source::Attachments),
 ];
 
 impl Picture {
@@ -89,8 +90,8 @@ impl Picture {
     }
 
     /// Judges what depends on the time, and on all objects of a kind. To be called when everything was read, and again
-    /// whenever the picture is to be shown.
-    pub(crate) fn settle(&mut self, today: Timestamp) {
+    /// whenever the picture is to be shown. While changes do not reach us, no holder of a Lease stops responding.
+    pub(crate) fn settle(&mut self, today: Timestamp, in_touch: bool) {
         let now = Now { day: today, clock: Instant::now() };
         for (kind, source) in SOURCES {
             // A kind that is not installed has no objects; of one that may not be read nothing is known.
@@ -103,7 +104,7 @@ impl Picture {
         });
         self.world.set_controllers(now, volmedic_hub::find_controllers(leases));
         self.world.settle(now, SKEW);
-        self.world.tick(now, true);
+        self.world.tick(now, in_touch);
         if self.has("nodes") {
             self.judge_nodes(today);
         }
@@ -178,9 +179,13 @@ impl Picture {
         self.world.put_backends(object.name(), body);
     }
 
+    pub(crate) fn put_attachment(&mut self, object: &Arrived<Attachment>, body: &Attachment) {
+        self.world.put_attachment(object.name(), body);
+    }
+
     pub(crate) fn take_csi_node(&mut self, node: &str) {
         self.node_drivers.remove(node);
-        self.world.remove_backends(node);
+        self.world.remove_csi_node(node);
     }
 
     pub(crate) fn put_driver(&mut self, object: &Arrived<CsiDriver>, _: &CsiDriver) {

@@ -61,7 +61,7 @@ pub(super) async fn watch(
             if following.is_ready() {
                 let stale = following.stale();
                 let mut picture = picture.lock();
-                picture.settle(Timestamp::now());
+                picture.settle(Timestamp::now(), stale.is_none());
                 view.show(&picture, stale.as_deref(), screen.as_ref())?;
             } else if let Some(screen) = &screen {
                 screen.draw("reading the cluster …")?;

@@ -134,6 +134,9 @@ impl World {
             }
         }
         let covered = covered(report, &volume.name);
+        if let Covered::Not(word, text) = covered {
+            by_host.extend(self.not_mounted(node, volume, word, text));
+        }
         let mut why = None;
         if let Some(Life::Silent { since }) = life {
             if matches!(covered, Covered::Not(..)) && by_host.is_empty() && by_driver.is_empty() {
@@ -173,6 +176,7 @@ impl World {
                     format!("no agent runs on node {node}, where it is used; there is only an old report");
                 why = Some(Unprobed { advice: RUN_AGENT, ..Unprobed::new(Unknown::NotProbed, message) });
             }
+            (Covered::Not(..), _) if !nothing_wrong => {}
             (Covered::Not(word, text), _) => {
                 why = Some(not_probed(&format!("the agent on node {node} does not probe it"), word, text));
             }

@@ -114,7 +114,8 @@ impl World {
         Unprobed { message, ..worse }
     }
 
-    /// Nodes that are down while the claim is used there; and a claim that lost its volume.
+    /// What the cluster's own state says: nodes that are down while the claim is used there, a claim that lost its volume,
+    /// errors of attaching.
     fn cluster(&self, key: &ClaimKey) -> Option<View> {
         let down = self.users.of(key).filter_map(|(node, pods)| Some((node, pods, self.down.get(node)?)));
         let (mut sentences, mut since) = (Vec::new(), None);
@@ -145,7 +146,13 @@ impl World {
             let message = format!("the PersistentVolume {} of the claim is gone", claim.volume);
             seen.push(wrong(WellKnown::VolumeNotFound, &message, Since::Unsaid));
         }
-        (!seen.is_empty()).then(|| View { kind: VantageKind::Cluster, node: None, verified: None, seen })
+        if let Some(volume) = self.volume_of(key) {
+            seen.extend(self.attach_errors(key, &volume.id));
+        }
+        if seen.is_empty() {
+            return None;
+        }
+        Some(View { kind: VantageKind::Cluster, node: None, verified: None, seen })
     }
 
     /// What the kubelet says of the volume in its pods, and of the backend of the driver.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::facts::{Seen, View, What};
 
+mod attachments;
 mod evidence;
 mod patients;
 mod size;
@@ -240,7 +241,7 @@ fn the_kubelet_is_heard_about_its_pods_and_about_backends() {
     );
     assert_eq!(dirty(&mut world), ["a"]);
     assert_eq!(views(&world, "a"), ["kubelet/n1: Inaccessible/PathGroupDown Degraded/Ours Degraded/SlowIO"]);
-    world.remove_backends("n1");
+    world.remove_csi_node("n1");
     pod(&mut world, "web", "n1", "a", json!({"volumeHealth": [{"name": "data"}]}));
     assert_eq!(views(&world, "a"), ["kubelet/n1:"], "it recovered");
 }

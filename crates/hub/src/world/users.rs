@@ -7,12 +7,15 @@ use super::records::Words;
 use crate::ClaimKey;
 use crate::shape::{self, Told};
 
+/// The name of a claim that a pod uses, and what the kubelet says of it.
+pub(super) type Use = (Arc<str>, Option<Box<Told>>);
+
 /// What a pod uses, as far as it matters. Nothing in here changes which pod it is.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PodRecord {
     pub(super) node: Arc<str>,
-    /// The claims, each with what the kubelet says of it.
-    pub(super) uses: Box<[(Arc<str>, Option<Box<Told>>)]>,
+    /// The claims.
+    pub(super) uses: Box<[Use]>,
     /// Drivers of inline volumes.
     pub(super) inline: Box<[Arc<str>]>,
 }
@@ -29,7 +32,7 @@ impl PodRecord {
             let mut all = pod.status.volume_health.iter().flatten();
             all.find(|entry| entry.name == volume).map(|entry| Box::new(entry.told.clone()))
         };
-        let uses: Vec<(Arc<str>, Option<Box<Told>>)> = volumes
+        let uses: Vec<Use> = volumes
             .iter()
             .filter_map(|volume| {
                 let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {

@@ -96,6 +96,11 @@ pub(super) fn is_explained_by_the_kernel(reason: WellKnown) -> bool {
         | R::VolumeUnmounted
         | R::WrongMount
         | R::MounterDead
+        | R::NotMounted
+        | R::AttachFailed
+        | R::AttachedElsewhere
+        | R::DetachFailed
+        | R::DriverNotRegistered
         | R::NodeDown
         | R::VolumeConditionAbnormal => false,
     }

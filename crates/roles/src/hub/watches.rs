@@ -14,7 +14,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use volmedic_api::{Arrived, Shape, slim};
 use volmedic_hub::{
-    AGENT_LEASE, Claim, CsiNode, Lease, Now, Pod, Source, StoredHealth, StoredReport, Volume, World,
+    AGENT_LEASE, Attachment, Claim, CsiNode, Lease, Now, Pod, Source, StoredHealth, StoredReport, Volume,
+    World,
 };
 use volmedic_inventory::{Follower, Link, Nodes, Sink, Spared};
 
@@ -75,7 +76,13 @@ impl Watches {
         let put =
             |world: &mut World, o: &Arrived<CsiNode>, body: &CsiNode| world.put_backends(o.name(), body);
         watches.follow(Api::all(all.clone()), None, to(Source::Backends), put, |world, _, node| {
-            world.remove_backends(node);
+            world.remove_csi_node(node);
+        });
+        let put = |world: &mut World, o: &Arrived<Attachment>, body: &Attachment| {
+            world.put_attachment(o.name(), body)
+        };
+        watches.follow(Api::all(all.clone()), None, to(Source::Attachments), put, |world, _, name| {
+            world.remove_attachment(name);
         });
         let put = |world: &mut World, o: &Arrived<Lease>, body: &Lease| {
             if let Some(node) = o.name().strip_prefix(AGENT_LEASE) {

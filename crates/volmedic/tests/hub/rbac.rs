@@ -69,6 +69,8 @@ const NEEDED: &[(&str, &str, Breaks)] = &[
         "get",
         Says("does not check that an agent speaks only for its own node"),
     ),
+    ("volumeattachments", "list", Says("does not let us list volumeattachments")),
+    ("volumeattachments", "watch", Says("does not let us watch volumeattachments")),
     ("volumehealths", "create", Alone("cannot create resource \"volumehealths\"")),
     ("volumehealths", "delete", Alone("cannot delete resource \"volumehealths\"")),
     ("volumehealths", "get", Memory("cannot get resource \"volumehealths\"")),

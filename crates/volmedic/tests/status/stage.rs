@@ -194,6 +194,9 @@ async fn furnish(stage: &Stage) {
             "volume shop.data-0 of disk.example.net is Inaccessible/IOHung",
         )
         .await;
+    // As when a pod starts before its volume is attached.
+    let failed = "MountVolume.SetUp failed for volume \"data\"";
+    stage.event("calm", "failed-0", "Pod", "quiet", "FailedMount", "kubelet", failed).await;
     stage.ours("hub", "volmedic-hub", "hub-0").await;
     stage.ours("agent", "volmedic-agent", "agent-1").await;
 }
@@ -391,7 +394,7 @@ impl Stage {
     ) {
         let event = json!({
             "metadata": {"name": name}, "involvedObject": {"kind": kind, "name": on, "namespace": namespace, "apiVersion": "v1"},
-            "reason": reason, "message": message, "type": if reason.ends_with("Abnormal") { "Warning" } else { "Normal" },
+            "reason": reason, "message": message, "type": if reason.ends_with("Abnormal") || reason.starts_with("Failed") { "Warning" } else { "Normal" },
             "source": {"component": from}, "firstTimestamp": LONG_AGO, "lastTimestamp": LONG_AGO, "count": 3,
         });
         self.create("v1", "Event", namespace, event).await;

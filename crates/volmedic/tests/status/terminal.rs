@@ -28,7 +28,7 @@ fn colours_and_width() {
     let told = on_a_terminal(&[], &status);
     assert!(told.contains("\x1b[31mInaccessible\x1b[0m"), "{told}");
     let bare = on_a_terminal(&[("NO_COLOR", "1")], &status);
-    assert!(!bare.contains("\x1b["), "{bare:?}");
+    assert!(!is_coloured(&bare), "{bare:?}");
     let table = bare.lines().filter(|line| line.starts_with("NAMESPACE") || line.starts_with("shop"));
     assert!(table.clone().count() > 5, "{bare}");
     for line in table {
@@ -36,7 +36,13 @@ fn colours_and_width() {
     }
     let doctor = format!("doctor --kubeconfig {}", whole().plane.kubeconfig().display());
     assert!(on_a_terminal(&[], &doctor).contains("\x1b[31m✖\x1b[0m"));
-    assert!(!on_a_terminal(&[("NO_COLOR", "1")], &doctor).contains("\x1b["));
+    let bare = on_a_terminal(&[("NO_COLOR", "1")], &doctor);
+    assert!(!is_coloured(&bare), "{bare:?}");
+}
+
+/// On a busy machine the line about the wait is shown and erased, which is no colour.
+fn is_coloured(text: &str) -> bool {
+    text.replace("\x1b[K", "").contains("\x1b[")
 }
 
 /// The claims are not sent before the line about the wait was seen, however long that takes.

@@ -85,7 +85,7 @@ const SILENT: &str = "2026-08-21T11:00:00.000000Z";
 /// As in `Inaccessible/IOHung by host/n controller`.
 fn check(more: impl FnOnce(&mut Picture), expected: &str) {
     let mut picture = picture(more);
-    picture.settle(at(NOW));
+    picture.settle(at(NOW), true);
     let mut rows = Rows::new(&picture, at(NOW)).all();
     let row = rows.pop().expect("a row");
     assert!(rows.is_empty());
