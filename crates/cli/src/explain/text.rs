@@ -76,7 +76,7 @@ impl Page {
                 self.field("volume", &format!("PersistentVolume {name}, of no CSI driver{class}"));
             }
             ("", name) => {
-                self.field("volume", &format!("PersistentVolume {name}, which is not there{class}"))
+                self.field("volume", &format!("PersistentVolume {name}, which is not there{class}"));
             }
             (driver, name) => {
                 let known =

@@ -79,7 +79,7 @@ impl Watches {
             world.remove_csi_node(node);
         });
         let put = |world: &mut World, o: &Arrived<Attachment>, body: &Attachment| {
-            world.put_attachment(o.name(), body)
+            world.put_attachment(o.name(), body);
         };
         watches.follow(Api::all(all.clone()), None, to(Source::Attachments), put, |world, _, name| {
             world.remove_attachment(name);
