@@ -35,7 +35,7 @@ pub mod limit {
     /// Past headlines, newest first.
     pub const HISTORY: usize = 20;
     /// Past heals, newest first.
-    pub const HEALS: usize = 10;
+    pub const HEALS: usize = 64;
     /// Volumes in one node's report; the worst.
     pub const NODE_VOLUMES: usize = 500;
     /// Groups of volumes in the statement of what a node's agent probes.

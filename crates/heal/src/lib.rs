@@ -16,11 +16,12 @@ mod policy;
 mod refusal;
 pub mod relay;
 mod table;
+mod tokens;
 mod triage;
 pub mod wish;
 
 pub use healer::Healer;
-pub use mode::{Mode, NoMode, Rules, Ruling, Source};
+pub use mode::{Mode, NoMode, ReportTrust, Rules, Ruling, Source};
 pub use place::Place;
 pub use policy::{Policy, Recreate};
 pub use refusal::{NodeState, Refusal};

@@ -21,6 +21,8 @@ const LOST: &str = "lost";
 const NOT_REACHED: &str = "not_reached";
 /// Stored times are cut to whole seconds: what they say is early by up to this much.
 const STORED_TIME: SignedDuration = SignedDuration::from_secs(1);
+/// Entries that are kept although nothing depends on them, as long as there are no more than this in all.
+const USUAL: usize = 10;
 /// Codes after which a person must read the driver's log.
 const UNEXPLAINED: [&str; 2] = ["Unknown", "DataLoss"];
 
@@ -126,7 +128,42 @@ pub fn begun(before: &[Heal], entry: &Heal, deadline: impl Into<Deadlines>) -> R
             open.time.0
         ));
     }
-    Ok(std::iter::once(entry).chain(before).cloned().collect())
+    let heals = bounded(std::iter::once(entry).chain(before).cloned().collect());
+    if heals.len() > limit::HEALS {
+        return Err(format!(
+            "the claim's VolumeHealth has the last attempts of {} nodes and no room for another; delete it when nothing is \
+             being healed",
+            limit::HEALS
+        ));
+    }
+    Ok(heals)
+}
+
+/// Without the oldest entries. An attempt that has not ended, and the last attempt on each node, are always kept: the next
+/// healer would otherwise not know that one is under way, and would count from 1 again.
+fn bounded(heals: Vec<Heal>) -> Vec<Heal> {
+    let mut nodes = BTreeSet::new();
+    // Newest first.
+    let needed: Vec<bool> = heals
+        .iter()
+        .map(|heal| match heal.outcome {
+            HealOutcome::Started => {
+                nodes.insert(heal.node.clone());
+                true
+            }
+            HealOutcome::Succeeded | HealOutcome::Failed => nodes.insert(heal.node.clone()),
+            HealOutcome::Skipped => false,
+        })
+        .collect();
+    let mut room = USUAL.saturating_sub(needed.iter().filter(|needed| **needed).count());
+    let kept = heals.into_iter().zip(needed).filter(|(_, needed)| {
+        let fits = *needed || room > 0;
+        if fits && !*needed {
+            room -= 1;
+        }
+        fits
+    });
+    kept.map(|(heal, _)| heal).collect()
 }
 
 /// With an end, or with what was said. The same is not kept twice.
@@ -146,7 +183,7 @@ pub fn noted(before: &[Heal], entry: &Heal) -> Vec<Heal> {
             _ => false,
         }
     };
-    std::iter::once(entry).chain(before.iter().filter(|old| !replaces(old))).cloned().collect()
+    bounded(std::iter::once(entry).chain(before.iter().filter(|old| !replaces(old))).cloned().collect())
 }
 
 /// Tries that began and did not end, each with when it must be over.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use thiserror::Error;
 
@@ -66,6 +68,8 @@ pub enum Source {
     Default,
     /// More was asked for than the operator lets anybody ask for.
     Ceiling,
+    /// Reports may be forged, so nothing is done because of them.
+    Unverified,
     /// The claim's annotation is no mode, so nothing is done.
     Misspelt(Box<str>),
 }
@@ -78,6 +82,9 @@ impl fmt::Display for Source {
             Self::Class(name) => write!(f, "for the storage class {name}"),
             Self::Default => f.write_str("by default"),
             Self::Ceiling => f.write_str("because the operator allows no more than that"),
+            Self::Unverified => f.write_str(
+                "because reports are unverified: an admission policy of Volmedic is missing or was changed",
+            ),
             Self::Misspelt(why) => write!(f, "because of the claim's annotation: {why}"),
         }
     }
@@ -99,6 +106,24 @@ pub struct Rules {
     pub classes: BTreeMap<Box<str>, Mode>,
     /// The most that anybody who may write an annotation can switch on.
     pub ceiling: Mode,
+    /// Whether the reports can be trusted right now.
+    pub reports: ReportTrust,
+}
+
+/// Whether the API server limits who reports what. While it does not, the healer only observes. Cloning shares it.
+#[derive(Debug, Clone, Default)]
+pub struct ReportTrust {
+    unverified: Arc<AtomicBool>,
+}
+
+impl ReportTrust {
+    pub fn set_verified(&self, verified: bool) {
+        self.unverified.store(!verified, Ordering::Relaxed);
+    }
+
+    fn ceiling(&self) -> Mode {
+        if self.unverified.load(Ordering::Relaxed) { Mode::Observe } else { Mode::Auto }
+    }
 }
 
 impl Default for Rules {
@@ -108,6 +133,7 @@ impl Default for Rules {
             namespaces: BTreeMap::new(),
             classes: BTreeMap::new(),
             ceiling: Mode::Auto,
+            reports: ReportTrust::default(),
         }
     }
 }
@@ -133,6 +159,10 @@ impl Rules {
             Some(Err(why)) => (Mode::Observe, Source::Misspelt(why.to_string().into())),
             None => self.of_operator(namespace, class),
         };
+        let trusted = self.reports.ceiling();
+        if mode > trusted && self.ceiling > trusted {
+            return Ruling { mode: trusted, source: Source::Unverified };
+        }
         if mode > self.ceiling {
             return Ruling { mode: self.ceiling, source: Source::Ceiling };
         }
@@ -163,6 +193,21 @@ mod tests {
         };
         let Ruling { mode, source } = rules.ruling(annotation, namespace, class);
         assert_eq!(format!("{mode} {source}"), expected);
+    }
+
+    #[test]
+    fn reports_that_may_be_forged_are_only_observed() {
+        let rules = Rules { default: Mode::Auto, ..Rules::default() };
+        assert_eq!(rules.ruling(None, "a", None).mode, Mode::Auto);
+        let shared = rules.clone();
+        rules.reports.set_verified(false);
+        for annotation in [None, Some("auto"), Some("approve")] {
+            let ruling = shared.ruling(annotation, "a", None);
+            assert_eq!((ruling.mode, ruling.source), (Mode::Observe, Source::Unverified), "{annotation:?}");
+        }
+        assert_eq!(shared.ruling(Some("off"), "a", None).mode, Mode::Off);
+        rules.reports.set_verified(true);
+        assert_eq!(shared.ruling(None, "a", None).mode, Mode::Auto);
     }
 
     #[test]

@@ -45,13 +45,22 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 /// How long the last call and the farewell may take when the relay stops.
 const FAREWELL: Duration = Duration::from_secs(10);
 
+/// The audience of the tokens that the healer sends to relays that prove nothing. No other server accepts them.
+pub const CSI_ADDONS_AUDIENCE: &str = "volmedic-csi-addons";
+
+/// The audience of the tokens that the relays on a node accept. Each node has its own, so that a relay cannot use the token
+/// that it was sent at another node's relay.
+pub fn audience_of(node: &str) -> String {
+    format!("volmedic-relay/{node}")
+}
+
 /// Who may call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// Who shows a token that was made for this audience, and may `heal` this relay's CSIAddonsNode.
     Checked { audience: String },
-    /// The scheme of csi-addons: whoever shows any token that the API server takes. Only for living beside a manager of
-    /// csi-addons that cannot do better.
+    /// The scheme of csi-addons: a caller that shows any token that the API server accepts, or one for
+    /// [`CSI_ADDONS_AUDIENCE`]. Only for living beside a manager of csi-addons that cannot do better.
     CsiAddons,
 }
 

@@ -44,6 +44,9 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let reports = volmedic_hub::push::ReportCounts::register(&mut registry);
     let heal_counts = config.heal.is_some().then(|| heal::Counts::register(&mut registry));
     process.serve_http(&config.http, registry).await?;
+    if let Some(heal) = &config.heal {
+        heal::check_tokens(&client, &heal.trust).await?;
+    }
     let desk = push::Desk::default();
     if let Some(endpoint) = config.push.clone() {
         process.servers.spawn(push::serve(endpoint, client.clone(), desk.clone(), reports).await?);

@@ -27,6 +27,7 @@ The objects of a file that is also shipped on its own, put into the release's na
   skip:     objects that are left out, as Kind/name
   without:  rules that are left out, as resource:verb
   accounts: subjects that are renamed
+  resourceNames: what stands in the place of the names of resources, as a map from the resource to a list
   namespace, account, suffix: for an account elsewhere, and what is added to the names of what is granted to it
 */}}
 {{- define "volmedic.objects" -}}
@@ -43,6 +44,11 @@ The objects of a file that is also shipped on its own, put into the release's na
 {{- $kept := list }}
 {{- range $rule := $object.rules }}
 {{- if not (has (printf "%s:%s" (join "," $rule.resources) (join "," $rule.verbs)) ($.without | default list)) }}
+{{- range $resource := $rule.resources }}
+{{- with get ($.resourceNames | default dict) $resource }}
+{{- $_ := set $rule "resourceNames" . }}
+{{- end }}
+{{- end }}
 {{- $kept = append $kept $rule }}
 {{- end }}
 {{- end }}
@@ -54,7 +60,7 @@ The objects of a file that is also shipped on its own, put into the release's na
 {{- end }}
 {{- if $.suffix }}
 {{- $_ := set $object.metadata "name" (printf "%s-%s" $object.metadata.name $.suffix) }}
-{{- if and $object.roleRef (eq $object.kind "RoleBinding") }}
+{{- if $object.roleRef }}
 {{- $_ := set $object.roleRef "name" (printf "%s-%s" $object.roleRef.name $.suffix) }}
 {{- end }}
 {{- end }}
@@ -126,7 +132,7 @@ data: {{- toYaml $data | nindent 2 }}
 {{- $entry := index . 1 -}}
 {{- $known := $root.Files.Get "files/drivers.yaml" | fromYaml -}}
 {{- $driver := merge (deepCopy $entry) (get $known $entry.driver | default dict) -}}
-{{- range $field := list "namespace" "workload" "serviceAccount" "socketVolume" "socket" -}}
+{{- range $field := list "csiDriver" "namespace" "workload" "serviceAccount" "socketVolume" "socket" -}}
 {{- if not (get $driver $field) -}}
 {{- fail (printf "controllers: %s is not in files/drivers.yaml, so %s must be given" $entry.driver $field) -}}
 {{- end -}}

@@ -261,6 +261,19 @@ pub struct LeaseName {
     pub name: String,
 }
 
+impl LeaseName {
+    /// Whether it has the name of a Lease that the controller of this driver holds: the one of external-health-monitor, by
+    /// which it leads, or its own. An account that may renew another Lease is not that controller.
+    pub fn is_of(&self, driver: &str) -> bool {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        let driver: String = driver.chars().map(plain).collect();
+        let ending = if driver.ends_with('-') { "X" } else { "" };
+        let led = format!("external-health-monitor-leader-{driver}{ending}");
+        let own = format!("volmedic-controller-{driver}{ending}").to_lowercase();
+        self.name == led || self.name == own
+    }
+}
+
 /// A condition as tools wait for it: `kubectl wait --for=condition=Healthy`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -10,7 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client};
 use parking_lot::Mutex;
+use ring::digest::{SHA256, digest};
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
@@ -30,9 +33,10 @@ use volmedic_proto::relay::relay_client::RelayClient;
 use volmedic_proto::relay::{Answer, Failure, HealRequest, heal_response};
 
 use super::ports::Surgeon;
-use super::trust::{Distrust, Relayed};
-use crate::relay::chain;
+use super::trust::{self, Distrust, Relayed};
+use crate::relay::{CSI_ADDONS_AUDIENCE, chain};
 use crate::table::Outcome;
+use crate::tokens;
 use crate::triage::Ticket;
 
 /// For the connection and for short questions.
@@ -50,8 +54,9 @@ pub struct Trust {
     pub authority: PathBuf,
     /// The name in the certificate; by default `volmedic-relay.<namespace of the relay>.svc`.
     pub server_name: Option<String>,
-    /// This process's token for relays, as a file, read again for every call. It must be made for their audience.
-    pub token: PathBuf,
+    /// This process's token for all relays, as a file, read again for every call. It must be made for their audience. Without
+    /// one, each call gets a token that was made for that node's relays.
+    pub token: Option<PathBuf>,
     /// Relays that are asked the way of csi-addons.
     pub unverified: Option<Unverified>,
 }
@@ -62,11 +67,22 @@ pub struct Trust {
 pub struct Unverified {
     /// The drivers whose relays these are, by name.
     pub drivers: BTreeSet<String>,
-    /// A token that the API server takes, as a file, read again for every call.
+    /// A token for [`CSI_ADDONS_AUDIENCE`], as a file, read again for every call. It must be of no use at the API server.
     pub token: PathBuf,
 }
 
 impl Trust {
+    /// Whether the tokens may be sent to relays, asked before anything is started. A file that cannot be read yet is read
+    /// again, and checked, before it is used.
+    pub async fn check(&self, client: &Client) -> Result<(), DialError> {
+        let unverified = self.unverified.as_ref().map(|unverified| &unverified.token);
+        for path in [self.token.as_ref(), unverified].into_iter().flatten() {
+            let Ok(text) = read_token(path) else { continue };
+            harmless(client, path, &text).await?;
+        }
+        Ok(())
+    }
+
     fn of_csi_addons(&self, relay: &Relayed) -> Option<&Unverified> {
         self.unverified.as_ref().filter(|unverified| unverified.drivers.contains(&*relay.driver))
     }
@@ -79,6 +95,18 @@ pub enum DialError {
     Authority { path: PathBuf, why: String },
     #[error("the token for relays, {path}, cannot be used: {why}")]
     Token { path: PathBuf, why: String },
+    #[error(
+        "the token in {path} is accepted by the API server itself, so a server that gets it could act as its account; give \
+         a token that was made for relays only, with the audience volmedic-relay or, for relays of csi-addons, {}",
+        CSI_ADDONS_AUDIENCE
+    )]
+    Dangerous { path: PathBuf },
+    #[error("the API server cannot be asked whether the token in {path} may be sent to relays: {why}")]
+    Unreviewed { path: PathBuf, why: String },
+    #[error("the API server made no token for the relay on node {node}: {why}")]
+    NoToken { node: String, why: String },
+    #[error("nothing was sent to {address}: {why}")]
+    Moved { address: SocketAddr, why: String },
     #[error("the relay's name {name} cannot be in a certificate")]
     Name { name: String },
     #[error("the relay at {address} cannot be reached")]
@@ -99,6 +127,10 @@ impl DialError {
         match self {
             Self::Authority { .. } => "authority",
             Self::Token { .. } => "token",
+            Self::Dangerous { .. } => "dangerous_token",
+            Self::Unreviewed { .. } => "unreviewed_token",
+            Self::NoToken { .. } => "no_token",
+            Self::Moved { .. } => "moved",
             Self::Name { .. } => "name",
             Self::Connect { .. } => "connect",
             Self::Silent { .. } => "silent",
@@ -110,18 +142,29 @@ impl DialError {
 }
 
 /// Dials relays and keeps the connections. Cloning shares them.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Dialer {
+    client: Client,
     trust: Arc<Trust>,
     kept: Arc<Mutex<HashMap<Key, Channel>>>,
+    /// Of each token file, the hash of the token that was found to be harmless.
+    harmless: Arc<Mutex<HashMap<PathBuf, Vec<u8>>>>,
+    per_node: Arc<tokens::PerNode>,
+}
+
+impl std::fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dialer").field("trust", &self.trust).finish_non_exhaustive()
+    }
 }
 
 /// A relay that has restarted is another one.
 type Key = (SocketAddr, Box<str>);
 
 impl Dialer {
-    pub fn new(trust: Trust) -> Self {
-        Self { trust: Arc::new(trust), kept: Arc::default() }
+    pub fn new(client: Client, trust: Trust) -> Self {
+        let per_node = Arc::new(tokens::PerNode::new(client.clone()));
+        Self { client, trust: Arc::new(trust), kept: Arc::default(), harmless: Arc::default(), per_node }
     }
 
     /// Asks who it is and what it can do. It must be the driver that it was registered for.
@@ -130,9 +173,10 @@ impl Dialer {
         let channel = self.channel(relay).await.map_err(|error| peer(chain(&error)))?;
         let asked = async {
             let mut client = IdentityClient::new(channel).max_decoding_message_size(LARGEST);
-            let name =
-                client.get_identity(self.call(relay, GetIdentityRequest {}, SHORT)?).await?.into_inner().name;
-            let can = client.get_capabilities(self.call(relay, GetCapabilitiesRequest {}, SHORT)?).await?;
+            let name = client.get_identity(self.call(relay, GetIdentityRequest {}, SHORT).await?).await?;
+            let name = name.into_inner().name;
+            let can = self.call(relay, GetCapabilitiesRequest {}, SHORT).await?;
+            let can = client.get_capabilities(can).await?;
             Ok::<_, Status>((name, can.into_inner().capabilities))
         };
         let (name, capabilities) = match timeout(SHORT * 2, asked).await {
@@ -187,6 +231,7 @@ impl Dialer {
     async fn dial(&self, relay: &Relayed) -> Result<TlsStream<TcpStream>, DialError> {
         let Trust { authority, server_name, token: _, unverified: _ } = &*self.trust;
         let address = relay.address;
+        self.pod_is_still_there(relay).await?;
         let name = match server_name {
             Some(name) => name.clone(),
             None => format!("volmedic-relay.{}.svc", relay.namespace),
@@ -207,14 +252,50 @@ impl Dialer {
         timeout(SHORT, connect).await.unwrap_or(Err(DialError::Silent { address }))
     }
 
+    /// What was true when the registration was checked may be over: the address may be that of another pod by now.
+    async fn pod_is_still_there(&self, relay: &Relayed) -> Result<(), DialError> {
+        let moved = |why: String| DialError::Moved { address: relay.address, why };
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &relay.namespace);
+        match timeout(SHORT, pods.get_opt(&relay.pod)).await {
+            Ok(Ok(pod)) => trust::has_still(relay, pod.as_ref()).map_err(moved),
+            Ok(Err(error)) => Err(moved(format!("the relay's pod cannot be read: {error}"))),
+            Err(_) => {
+                Err(moved("the relay's pod cannot be read: the API server did not answer in time".to_owned()))
+            }
+        }
+    }
+
     /// With the token as it is now.
-    fn call<T>(&self, relay: &Relayed, message: T, deadline: Duration) -> Result<Request<T>, Status> {
-        let file = self.trust.of_csi_addons(relay).map_or(&self.trust.token, |unverified| &unverified.token);
-        let token = token(file).map_err(|error| Status::unauthenticated(error.to_string()))?;
+    async fn call<T>(&self, relay: &Relayed, message: T, deadline: Duration) -> Result<Request<T>, Status> {
+        let unverified = self.trust.of_csi_addons(relay).map(|unverified| &unverified.token);
+        let token = match unverified.or(self.trust.token.as_ref()) {
+            Some(file) => self.token(file).await,
+            None => self.token_for(&relay.node).await,
+        };
+        let token = token.map_err(|error| Status::unauthenticated(error.to_string()))?;
         let mut request = Request::new(message);
         request.set_timeout(deadline);
         request.metadata_mut().insert("authorization", token);
         Ok(request)
+    }
+
+    async fn token_for(&self, node: &str) -> Result<MetadataValue<tonic::metadata::Ascii>, DialError> {
+        let no_token = |why: String| DialError::NoToken { node: node.to_owned(), why };
+        let token = self.per_node.token(node).await.map_err(no_token)?;
+        bearer(Path::new("of the API server"), &token)
+    }
+
+    /// A token that may be sent. Each new one is checked once.
+    async fn token(&self, path: &Path) -> Result<MetadataValue<tonic::metadata::Ascii>, DialError> {
+        let text = read_token(path)?;
+        let value = bearer(path, &text)?;
+        let hash = digest(&SHA256, text.as_bytes()).as_ref().to_vec();
+        let known = self.harmless.lock().get(path) == Some(&hash);
+        if !known {
+            harmless(&self.client, path, &text).await?;
+            self.harmless.lock().insert(path.to_owned(), hash);
+        }
+        Ok(value)
     }
 }
 
@@ -240,7 +321,7 @@ impl Dialer {
             Err(error) => return Outcome::NotReached { why: chain(&error) },
         };
         let deadline = deadline.saturating_sub(began.elapsed());
-        let request = match self.call(relay, message, deadline) {
+        let request = match self.call(relay, message, deadline).await {
             Ok(request) => request,
             Err(status) => return Outcome::NotReached { why: status.message().to_owned() },
         };
@@ -337,7 +418,17 @@ fn refused(address: SocketAddr, error: &io::Error) -> DialError {
     }
 }
 
-fn token(path: &Path) -> Result<MetadataValue<tonic::metadata::Ascii>, DialError> {
+/// Refuses a token that the API server accepts.
+async fn harmless(client: &Client, path: &Path, token: &str) -> Result<(), DialError> {
+    let path = path.to_owned();
+    match tokens::is_accepted_by_the_api_server(client, token).await {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(DialError::Dangerous { path }),
+        Err(why) => Err(DialError::Unreviewed { path, why }),
+    }
+}
+
+fn read_token(path: &Path) -> Result<String, DialError> {
     let unusable = |why: &str| DialError::Token { path: path.to_owned(), why: why.to_owned() };
     let found = std::fs::metadata(path).map_err(|error| unusable(&error.to_string()))?;
     if found.len() > LONGEST_TOKEN {
@@ -347,9 +438,13 @@ fn token(path: &Path) -> Result<MetadataValue<tonic::metadata::Ascii>, DialError
     if text.trim().is_empty() {
         return Err(unusable("it is empty"));
     }
-    let value: MetadataValue<_> =
-        format!("Bearer {}", text.trim()).parse().map_err(|_| unusable("it is no token"))?;
-    let mut value = value;
+    Ok(text.trim().to_owned())
+}
+
+fn bearer(path: &Path, token: &str) -> Result<MetadataValue<tonic::metadata::Ascii>, DialError> {
+    let value = format!("Bearer {token}").parse();
+    let mut value: MetadataValue<_> =
+        value.map_err(|_| DialError::Token { path: path.to_owned(), why: "it is no token".to_owned() })?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -382,10 +477,11 @@ mod tests {
         let path = folder.path().join("token");
         for content in ["", " \n", "a\nb-secret", &"x".repeat(20_000)] {
             std::fs::write(&path, content).unwrap();
-            let error = token(&path).unwrap_err().to_string();
+            let read = read_token(&path).and_then(|text| bearer(&path, &text));
+            let error = read.unwrap_err().to_string();
             assert!(error.contains("the token for relays") && !error.contains("secret"), "{error}");
         }
         std::fs::write(&path, "abc\n").unwrap();
-        assert_eq!(format!("{:?}", token(&path).unwrap()), "Sensitive");
+        assert_eq!(format!("{:?}", bearer(&path, &read_token(&path).unwrap()).unwrap()), "Sensitive");
     }
 }

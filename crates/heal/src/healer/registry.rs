@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use volmedic_api::Arrived;
-use volmedic_api::addons::CsiAddonsNode;
+use volmedic_api::addons::{CREATED_BY, CsiAddonsNode};
 use volmedic_csi::Backoff;
 use volmedic_panics::caught;
 
@@ -219,6 +219,8 @@ impl Look {
             driver: object.spec.driver.name.as_str().into(),
             node,
             namespace: claimed.namespace.into(),
+            pod: claimed.pod.into(),
+            pod_uid: object.annotation(CREATED_BY).into(),
             address,
             generation: trust::generation(object),
         };

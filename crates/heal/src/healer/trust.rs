@@ -23,6 +23,9 @@ pub struct Relayed {
     /// By its name in Kubernetes.
     pub node: Arc<str>,
     pub namespace: Box<str>,
+    /// The pod that it runs in, by name and uid.
+    pub pod: Box<str>,
+    pub pod_uid: Box<str>,
     pub address: SocketAddr,
     /// Another one after each restart of the relay or its driver.
     pub generation: Box<str>,
@@ -194,6 +197,26 @@ pub(super) fn against_pod(
     Ok((node.into(), SocketAddr::new(address, claimed.port)))
 }
 
+/// Whether the pod of a relay still has the relay's address. Addresses are given to other pods when a pod is gone.
+pub(super) fn has_still(relay: &Relayed, pod: Option<&Pod>) -> Result<(), String> {
+    let name = format!("{}/{}", relay.namespace, relay.pod);
+    let pod = pod.ok_or_else(|| format!("the pod {name} does not exist any more"))?;
+    if pod.metadata.uid.as_deref() != Some(&*relay.pod_uid) {
+        return Err(format!("the pod {name} was replaced by another one"));
+    }
+    let status = pod.status.as_ref();
+    let running = status.and_then(|status| status.phase.as_deref()) == Some("Running");
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    if !running || pod.metadata.deletion_timestamp.is_some() || node != Some(&*relay.node) {
+        return Err(format!("the pod {name} does not run any more"));
+    }
+    let address = status.and_then(|status| status.pod_ip.as_deref()).and_then(|ip| ip.parse::<IpAddr>().ok());
+    if address != Some(relay.address.ip()) {
+        return Err(format!("the pod {name} has another address by now"));
+    }
+    Ok(())
+}
+
 /// Addresses of our own host, of nobody, of everybody, and of clouds' metadata services are no pods.
 fn may_be_dialled(address: IpAddr, allow_loopback: bool) -> bool {
     let link_local = match address.to_canonical() {
@@ -305,6 +328,38 @@ mod tests {
         lie("foreign_driver", |object, _, _| object["spec"]["driver"]["name"] = json!("other.example"));
         lie("foreign_driver", |_, _, csi_node| *csi_node = Value::Null);
         lie("other_node", |object, _, _| object["spec"]["driver"]["nodeID"] = json!("id-8"));
+    }
+
+    #[test]
+    fn an_address_is_dialled_only_while_it_is_that_of_the_same_pod() {
+        let relay = Relayed {
+            driver: "d.example".into(),
+            node: "worker-7".into(),
+            namespace: "stor".into(),
+            pod: "agent-x".into(),
+            pod_uid: "p-1".into(),
+            address: "10.1.2.3:9070".parse().unwrap(),
+            generation: "1".into(),
+        };
+        let check = |change: fn(&mut Value)| {
+            let mut pod = pod();
+            change(&mut pod);
+            let pod: Option<Pod> = serde_json::from_value(pod).unwrap();
+            has_still(&relay, pod.as_ref())
+        };
+        assert_eq!(check(|_| ()), Ok(()));
+        let changes: [(&str, fn(&mut Value)); 6] = [
+            ("does not exist any more", |pod| *pod = Value::Null),
+            ("was replaced", |pod| pod["metadata"]["uid"] = json!("p-2")),
+            ("does not run", |pod| pod["status"]["phase"] = json!("Failed")),
+            ("does not run", |pod| pod["spec"]["nodeName"] = json!("worker-8")),
+            ("does not run", |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")),
+            ("another address", |pod| pod["status"]["podIP"] = json!("10.1.2.4")),
+        ];
+        for (said, change) in changes {
+            let why = check(change).unwrap_err();
+            assert!(why.contains(said), "{said}: {why}");
+        }
     }
 
     #[test]

@@ -190,3 +190,49 @@ fn evictions_that_were_refused_are_no_attempts() {
     let found = of_pods(&[refused], Some(50), 130).unwrap();
     assert_eq!((found.tries, found.not_before), (0, Some(at(160))));
 }
+
+/// A volume that is used on more nodes than the usual number of entries.
+#[test]
+fn neither_an_open_attempt_nor_the_last_one_of_a_node_is_dropped() {
+    let mut heals = Vec::new();
+    for second in 0..30 {
+        let node = format!("n{second}");
+        heals = begun(&heals, &started(1000 * second, &node, 1), DEADLINE.into()).unwrap();
+        heals = noted(&heals, &heal(1000 * second + 1, HealOutcome::Failed, &node, 1, "Aborted"));
+    }
+    heals = begun(&heals, &started(100_000, "n0", 2), DEADLINE.into()).unwrap();
+    for second in 0..40 {
+        heals = noted(&heals, &skipped(100_001 + second, &format!("code-{second}")));
+    }
+    assert!(unfinished(&heals, DEADLINE.into()).any(|(open, _)| open.node.as_deref() == Some("n0")));
+    for node in 0..30 {
+        let node = format!("n{node}");
+        let last = heals.iter().find(|heal| heal.node.as_deref() == Some(&node) && heal.attempt > 0);
+        assert!(last.is_some(), "{node} is forgotten");
+    }
+    assert_eq!(heals.len(), 31 - 1, "the first attempt on n0 is replaced by its second as the last one");
+}
+
+#[test]
+fn few_nodes_keep_the_last_few_entries() {
+    let mut heals = Vec::new();
+    for second in 0..50 {
+        heals = noted(&heals, &skipped(second, &format!("code-{second}")));
+    }
+    assert_eq!(heals.len(), USUAL);
+    assert_eq!(heals[0].code, "code-49");
+}
+
+/// What does not fit is refused before the driver is asked, and not forgotten.
+#[test]
+fn an_attempt_for_which_there_is_no_room_does_not_begin() {
+    let mut heals = Vec::new();
+    for node in 0..i64::try_from(limit::HEALS).unwrap() {
+        let name = format!("n{node}");
+        heals = begun(&heals, &started(1000 * node, &name, 1), DEADLINE.into()).unwrap();
+        heals = noted(&heals, &heal(1000 * node + 1, HealOutcome::Failed, &name, 1, "Aborted"));
+    }
+    let why = begun(&heals, &started(1_000_000, "another", 1), DEADLINE.into()).unwrap_err();
+    assert!(why.contains("no room"), "{why}");
+    assert!(begun(&heals, &started(1_000_000, "n3", 2), DEADLINE.into()).is_ok());
+}

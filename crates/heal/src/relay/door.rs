@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
+use k8s_openapi::api::authentication::v1::UserInfo;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use kube::api::{PostParams, Request};
-use kube::{Api, Client, Resource};
+use kube::api::PostParams;
+use kube::{Api, Client};
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use tokio::sync::watch;
@@ -17,7 +17,8 @@ use volmedic_api::addons::CsiAddonsNode;
 use volmedic_listen::Peer;
 
 use super::metrics::{Metrics, Refused};
-use super::{API, Access};
+use super::{API, Access, CSI_ADDONS_AUDIENCE};
+use crate::tokens;
 
 /// The verb that a caller needs on the relay's CSIAddonsNode.
 const VERB: &str = "heal";
@@ -98,50 +99,38 @@ impl Door {
         Ok(token)
     }
 
-    /// Whose token it is, if it is anybody's and was made for us.
+    /// Whose token it is, if it is accepted and was made for us.
     async fn who(&self, token: &str) -> Result<UserInfo, (Refused, Status)> {
         let audience = match &self.access {
-            Access::Checked { audience } => Some(audience),
-            Access::CsiAddons => None,
+            Access::Checked { audience } => audience.as_str(),
+            Access::CsiAddons => CSI_ADDONS_AUDIENCE,
         };
-        let spec = TokenReviewSpec {
-            token: Some(token.to_owned()),
-            audiences: audience.map(|audience| vec![audience.clone()]),
-        };
-        let review = TokenReview { spec, ..TokenReview::default() };
-        let failed = |why: &str| unreviewed("the token", why);
-        let body = serde_json::to_vec(&review).map_err(|_| failed("it cannot be written as JSON"))?;
-        let request = Request::new(TokenReview::url_path(&(), None))
-            .create(&PostParams::default(), body)
-            .map_err(|error| failed(&error.to_string()))?;
-        // As text: the client would print an answer that it cannot read, and the token is in it.
-        let text = match timeout(API, self.client.request_text(request)).await {
-            Ok(Ok(text)) => text,
-            Ok(Err(error)) => return Err(failed(&error.to_string())),
-            Err(_) => return Err(failed("the API server did not answer in time")),
-        };
-        let answer: TokenReview =
-            serde_json::from_str(&text).map_err(|_| failed("the API server's answer makes no sense"))?;
-        let status = answer.status.unwrap_or_default();
-        if !status.authenticated.unwrap_or(false) {
-            // Its words tell the two apart; nothing but the words of the refusal hangs on it.
-            if let Some(audience) =
-                audience.filter(|_| status.error.as_ref().is_some_and(|why| why.contains("audience")))
-            {
-                let text = format!("the token was made for another audience than {audience}");
-                return Err((Refused::WrongAudience, Status::unauthenticated(text)));
-            }
-            let text = "the API server does not take the token; it may be wrong or have run out";
-            return Err((Refused::BadToken, Status::unauthenticated(text)));
+        let failed = |why: String| unreviewed("the token", &why);
+        let mut status =
+            tokens::review(&self.client, token, Some(vec![audience.to_owned()])).await.map_err(failed)?;
+        let ours = status.audiences.iter().flatten().any(|made_for| made_for == audience);
+        if status.authenticated.unwrap_or(false) && ours {
+            return Ok(status.user.unwrap_or_default());
         }
-        // A server whose authenticators know nothing of audiences takes the token and leaves this empty.
-        if let Some(audience) = audience
-            && !status.audiences.unwrap_or_default().contains(audience)
-        {
+        if let Access::CsiAddons = self.access {
+            // A manager of csi-addons sends its token for the API server.
+            status = tokens::review(&self.client, token, None).await.map_err(failed)?;
+            if status.authenticated.unwrap_or(false) {
+                return Ok(status.user.unwrap_or_default());
+            }
+        }
+        if status.authenticated.unwrap_or(false) {
+            // A server whose authenticators know nothing of audiences accepts the token and leaves this empty.
             let text = format!("the API server does not say that the token was made for {audience}");
             return Err((Refused::WrongAudience, Status::unauthenticated(text)));
         }
-        Ok(status.user.unwrap_or_default())
+        // Its words tell the two apart; nothing but the words of the refusal depends on it.
+        if status.error.as_ref().is_some_and(|why| why.contains("audience")) {
+            let text = format!("the token was made for another audience than {audience}");
+            return Err((Refused::WrongAudience, Status::unauthenticated(text)));
+        }
+        let text = "the API server does not take the token; it may be wrong or have run out";
+        Err((Refused::BadToken, Status::unauthenticated(text)))
     }
 
     async fn may_heal(&self, user: UserInfo, name: &str) -> Result<(), (Refused, Status)> {

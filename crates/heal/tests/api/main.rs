@@ -7,6 +7,7 @@ mod healing;
 mod kind;
 mod lies;
 mod pki;
+mod poison;
 mod poisoned;
 mod registration;
 mod relaying;

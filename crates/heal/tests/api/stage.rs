@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,8 @@ pub(crate) struct Stage {
     pub(crate) driver: String,
     pub(crate) folder: tempfile::TempDir,
     pub(crate) authority: Authority,
+    /// Of the agent's pod that was made last.
+    pod_uid: Mutex<String>,
 }
 
 impl Stage {
@@ -51,7 +54,8 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::new(folder.path(), "ca");
         authority.issue(&format!("volmedic-relay.{namespace}.svc"), 2099);
-        let stage = Self { plane, client, namespace, node, driver, folder, authority };
+        let pod_uid = Mutex::default();
+        let stage = Self { plane, client, namespace, node, driver, folder, authority, pod_uid };
         stage.apply_rights();
         std::fs::create_dir_all(stage.kubelet()).unwrap();
         let token = stage.token(HEALER, Some(AUDIENCE)).await;
@@ -135,7 +139,9 @@ impl Stage {
         pods.patch(name, &PatchParams::default(), &patch).await.unwrap();
         let status =
             json!({"status": {"phase": "Running", "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}});
-        pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap()
+        let pod = pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        *self.pod_uid.lock().unwrap() = pod.uid().unwrap();
+        pod
     }
 
     pub(crate) fn relay_options(&self, pod: &str) -> Options {
@@ -194,6 +200,8 @@ impl Stage {
             driver: self.driver.as_str().into(),
             node: self.node.as_str().into(),
             namespace: self.namespace.as_str().into(),
+            pod: "agent-x".into(),
+            pod_uid: self.pod_uid.lock().unwrap().as_str().into(),
             address: relay.address(),
             generation: "1".into(),
         }
@@ -203,13 +211,13 @@ impl Stage {
         Trust {
             authority: self.folder.path().join("ca.crt"),
             server_name: None,
-            token: self.token_file(),
+            token: Some(self.token_file()),
             unverified: None,
         }
     }
 
     pub(crate) fn dialer(&self) -> Dialer {
-        Dialer::new(self.trust())
+        Dialer::new(self.client.clone(), self.trust())
     }
 
     /// A bound volume, published for one pod as far as kubelet's folder tells. Answers its PersistentVolume's name.

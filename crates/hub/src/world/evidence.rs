@@ -223,7 +223,7 @@ impl World {
         // Which nodes are down we judge ourselves, for all drivers alike.
         let down = Reason::from(WellKnown::NodeDown);
         seen.retain(|seen| !matches!(&seen.what, What::Wrong(condition) if condition.reason == down));
-        let view = |seen| View { kind: VantageKind::Controller, node: None, verified: None, seen };
+        let view = |seen| View { kind: VantageKind::Controller, node: None, verified: self.unverified(), seen };
         if !seen.is_empty() {
             return Evidence { views: vec![view(seen)], why: None };
         }
@@ -307,13 +307,15 @@ impl World {
         conditions.into_iter().map(|condition| Seen { what: What::Wrong(condition), since }).collect()
     }
 
-    /// What a controller wrote into the object, if it is the one of this claim's driver.
+    /// What a controller wrote into the object, if it is the one of this claim's driver: it names a Lease of that driver.
+    /// Admission requires that this Lease is in the namespace of the account that wrote the report.
     pub(super) fn report(&self, key: &ClaimKey) -> Option<&ControllerReport> {
         let (claim, stored) = (self.claims.get(key)?, self.stored.get(key)?);
         stored.owner.as_ref().filter(|owner| **owner == claim.uid)?;
         let report = stored.status.as_ref()?.controller_report.as_ref()?;
         let (driver, _) = self.volume_of(key)?.id.csi.as_ref()?;
-        (**driver == *report.driver).then_some(report)
+        let is_its_lease = report.lease.as_ref().is_some_and(|lease| lease.is_of(driver));
+        (**driver == *report.driver && is_its_lease).then_some(report)
     }
 
     /// What is wrong by such a report, as far as it is still to be believed.

@@ -326,8 +326,12 @@ fn a_generic_ephemeral_volume_is_used_by_its_pod() {
     assert_eq!(dirty(&mut world), ["b-x"]);
 }
 
+fn lease_of(driver: &str) -> String {
+    format!("volmedic-controller-{}", driver.replace('.', "-"))
+}
+
 fn leader() -> LeaseName {
-    LeaseName { namespace: "csi".to_owned(), name: "leader".to_owned() }
+    LeaseName { namespace: "csi".to_owned(), name: lease_of(DRIVER) }
 }
 
 /// What is found of the driver's controller: a Lease that was renewed at this time.
@@ -370,7 +374,7 @@ fn controller_says(world: &mut World, version: &str, driver: &str, owner: &str, 
     let conditions: Vec<Value> = reasons.iter().map(condition).collect();
     let owner = json!([{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": "a", "uid": owner}]);
     let metadata = json!({"uid": "u", "resourceVersion": version, "ownerReferences": owner});
-    let report = json!({"driver": driver, "lease": {"namespace": "csi", "name": "leader"},
+    let report = json!({"driver": driver, "lease": {"namespace": "csi", "name": lease_of(DRIVER)},
         "healthConditions": conditions, "since": "2026-08-21T10:00:00Z"});
     let object = json!({"metadata": metadata, "status": {"controllerReport": report}});
     world.put_stored("shop", "a", &read(object));
@@ -397,6 +401,31 @@ fn a_controller_is_heard_about_volumes_of_its_driver_and_of_this_very_claim() {
     assert_eq!(views(&world, "a"), [""; 0]);
     controller_says(&mut world, "4", DRIVER, "an-earlier-claim", &["Over"]);
     assert_eq!(views(&world, "a"), [""; 0]);
+}
+
+/// A report that names no Lease never expires, and one that names a Lease of something else is not of this controller.
+#[test]
+fn a_controller_is_heard_only_while_it_names_a_lease_of_its_driver() {
+    for lease in [
+        json!(null),
+        json!({"namespace": "csi", "name": "somebody"}),
+        json!({"namespace": "csi",
+        "name": lease_of("other.example.net")}),
+    ] {
+        let mut world = world();
+        let owner =
+            json!([{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": "a", "uid": "uid-a"}]);
+        let mut report = json!({"driver": DRIVER, "since": "2026-08-21T10:00:00Z", "healthConditions": [{
+            "type": "HealthFailure", "status": "True", "errorCode": "DataLoss", "reason": "Lie",
+            "lastTransitionTime": "2026-08-21T10:00:00Z"}]});
+        if !lease.is_null() {
+            report["lease"] = lease.clone();
+        }
+        let metadata = json!({"uid": "u", "resourceVersion": "1", "ownerReferences": owner});
+        let object = json!({"metadata": metadata, "status": {"controllerReport": report}});
+        world.put_stored("shop", "a", &read(object));
+        assert_eq!(views(&world, "a"), [""; 0], "{lease}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use volmedic_csi::{Address, Backoff, Driver, Protocol, Settings};
 use volmedic_heal::Relay;
-use volmedic_heal::relay::{Metrics, Options};
+use volmedic_heal::relay::{Access, Metrics, Options, audience_of};
 
 use super::args::Relaying;
 
@@ -59,7 +59,10 @@ impl Relays {
                 several_drivers: relaying.addresses.len() > 1,
                 kubelet_root: (*kubelet_root).to_owned(),
                 certificate: relaying.certificate.clone(),
-                access: relaying.access.clone(),
+                access: relaying
+                    .access
+                    .clone()
+                    .unwrap_or_else(|| Access::Checked { audience: audience_of(node) }),
                 deadline: relaying.deadline,
                 reread: REREAD,
             };

@@ -6,6 +6,7 @@ mod eyes;
 mod prospects;
 mod pump;
 mod teller;
+mod turns;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -17,7 +18,7 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 use volmedic_api::{Kind, ObjectRef};
-use volmedic_heal::healer::{Dialer, Metrics};
+use volmedic_heal::healer::{DialError, Dialer, Metrics, Trust};
 use volmedic_heal::memory::{self, Deadlines};
 use volmedic_heal::{Healer, Place};
 use volmedic_health::Remedy;
@@ -30,6 +31,7 @@ use eyes::{Places, Sight};
 use pump::Pump;
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+const TOKEN_PAUSE: Duration = Duration::from_secs(2);
 
 /// What is counted, made once for the whole life of the process.
 #[derive(Debug, Clone)]
@@ -58,6 +60,17 @@ pub(super) struct Surroundings {
     pub(super) leads: Asked,
 }
 
+/// Refuses to start with a token that a relay could use at the API server. Waits until there is an answer.
+pub(super) async fn check_tokens(client: &Client, trust: &Trust) -> Result<(), DialError> {
+    loop {
+        match trust.check(client).await {
+            Err(error @ DialError::Unreviewed { .. }) => tracing::warn!("{error}; trying again"),
+            checked => return checked,
+        }
+        tokio::time::sleep(TOKEN_PAUSE).await;
+    }
+}
+
 /// Heals until dropped. Begins when the hub knows enough to judge.
 pub(super) async fn run(config: HealConfig, around: Surroundings) -> Infallible {
     let Surroundings { client, world, keeper, counts, in_touch, leads } = around;
@@ -78,7 +91,11 @@ pub(super) async fn run(config: HealConfig, around: Surroundings) -> Infallible 
     let (teller, scribe) = teller::pair(keeper.clone(), notes.clone(), deadlines);
     let (policy, patience) = (options.policy.clone(), options.deadline);
     let (rules, recreate) = (options.rules.clone(), options.recreate_rules.default);
-    let healer = Healer::start(&client, options, Dialer::new(trust), sight, teller, counts.healer);
+    let reports = [options.rules.reports.clone(), options.recreate_rules.reports.clone()];
+    let trust_reports = |verified: bool| reports.iter().for_each(|reports| reports.set_verified(verified));
+    trust_reports(world.lock().is_verified());
+    let healer =
+        Healer::start(&client, options, Dialer::new(client.clone(), trust), sight, teller, counts.healer);
     let mut pump = Pump::new(world.clone(), places, healer.handle());
     pump.remember(&policy, deadlines);
     tracing::info!(mode = %rules.default, ceiling = %rules.ceiling, "healing is on");
@@ -105,6 +122,7 @@ pub(super) async fn run(config: HealConfig, around: Surroundings) -> Infallible 
             _ = tasks.join_next() => panic!("internal error (bug): a part of the healer ended"),
             Some(_) = closing.join_next() => {}
             () = tokio::time::sleep(Duration::from_secs(5)) => {
+                trust_reports(world.lock().is_verified());
                 assert!(healer.runs(), "internal error (bug): the healer ended");
             }
         }

@@ -157,7 +157,7 @@ async fn the_hub_has_it_on_the_claim() {
     const HOME: &str = "default";
     let mut stage = Stage::on(server::own(ControlPlane::options()), &[]).await;
     install_resources(&stage.plane);
-    for file in ["rbac-hub.yaml", "rbac-agent.yaml", "admission-agent.yaml"] {
+    for file in ["rbac-hub.yaml", "rbac-agent.yaml", "admission-agent.yaml", "admission-health.yaml"] {
         apply(&stage.plane, file);
     }
     objects::node(&stage.client, &stage.node).await.expect("a node");

@@ -30,7 +30,6 @@ use crate::server;
 use crate::stage::{ABNORMAL, Stage, Volume, shipped};
 
 const POD: &str = "agent-x";
-const AUDIENCE: &str = "volmedic-relay";
 const HEALER: &str = "healer";
 const DEADLINE: Duration = PATIENCE;
 
@@ -60,6 +59,11 @@ impl Clinic {
         authority.issue(&format!("volmedic-relay.{}.svc", stage.namespace), 2099);
         let pod = own_pod(&stage).await;
         Self { stage, pod, authority, kubeconfig }
+    }
+
+    /// Of the tokens that relays on this node accept.
+    fn audience(&self) -> String {
+        volmedic_heal::relay::audience_of(&self.stage.node)
     }
 
     fn addons(&self) -> PathBuf {
@@ -123,16 +127,18 @@ impl Clinic {
         let file = self.file("token");
         std::fs::write(&file, token).unwrap();
         let trust =
-            Trust { authority: self.file("ca.crt"), server_name: None, token: file, unverified: None };
+            Trust { authority: self.file("ca.crt"), server_name: None, token: Some(file), unverified: None };
         let relayed = Relayed {
             driver: self.stage.driver.as_str().into(),
             node: self.stage.node.as_str().into(),
             namespace: self.stage.namespace.as_str().into(),
+            pod: POD.into(),
+            pod_uid: self.pod.metadata.uid.as_deref().expect("a uid").into(),
             address: ([127, 0, 0, 1], port(object)).into(),
             generation: "1".into(),
         };
         let request = HealRequest { persistent_volume: volume.pv.clone(), ..HealRequest::default() };
-        Dialer::new(trust).ask(&relayed, request, DEADLINE).await
+        Dialer::new(self.stage.client.clone(), trust).ask(&relayed, request, DEADLINE).await
     }
 
     /// A token of an account, which is made if need be, for the API server.
@@ -221,7 +227,7 @@ async fn who_may_has_a_volume_mended_through_the_agent_and_others_are_refused_an
     clinic.stage.harm(Fault::MounterKilled, &data);
     clinic.stage.event("web", ABNORMAL, &["MounterDead"]).await;
 
-    let refused = why(clinic.ask(object, clinic.token("stranger", AUDIENCE).await, &data).await);
+    let refused = why(clinic.ask(object, clinic.token("stranger", &clinic.audience()).await, &data).await);
     assert!(refused.contains("stranger may not heal csiaddonsnodes"), "{refused}");
     let refused = why(clinic.ask(object, clinic.token(HEALER, "somebody-else").await, &data).await);
     assert!(refused.contains("another audience than volmedic-relay"), "{refused}");
@@ -230,7 +236,7 @@ async fn who_may_has_a_volume_mended_through_the_agent_and_others_are_refused_an
     for refusal in ["not_allowed", "wrong_audience", "plain_text"] {
         metric(&agent, &format!("volmedic_relay_refused_total{{why=\"{refusal}\"}} 1")).await;
     }
-    let healed = clinic.ask(object, clinic.token(HEALER, AUDIENCE).await, &data).await;
+    let healed = clinic.ask(object, clinic.token(HEALER, &clinic.audience()).await, &data).await;
     assert!(healed.is_well(), "{healed:?}");
     metric(&agent, r#"volmedic_relay_heals_total{result="well"} 1"#).await;
     clinic.stage.event("web", crate::stage::NORMAL, &["MounterDead"]).await;
@@ -321,7 +327,7 @@ async fn several_drivers_are_told_apart_and_the_scheme_of_csi_addons_is_there_by
     let data = clinic.stage.volume("data", "fuse").await;
     clinic.stage.pod("web", &[&data]).await;
     let object = found.iter().find(|object| object.spec.driver.name == clinic.stage.driver).unwrap();
-    let healed = clinic.ask(object, clinic.common_token("stranger").await, &data).await;
+    let healed = clinic.ask(object, clinic.token("stranger", "volmedic-csi-addons").await, &data).await;
     assert!(healed.is_well(), "{healed:?}");
     assert_eq!(agent.terminate(), Some(0));
     assert!(clinic.registrations().await.is_empty(), "all are taken back at the end");

@@ -35,5 +35,8 @@ fn the_agent_needs_the_host_and_says_no_more_than_that() {
     let mounts = container["volumeMounts"].as_array().unwrap();
     let writable =
         mounts.iter().filter(|mount| mount["readOnly"] != true).map(|mount| mount["name"].as_str().unwrap());
-    assert_eq!(writable.collect::<Vec<_>>(), ["kubelet", "state"]);
+    assert_eq!(writable.collect::<Vec<_>>(), ["state"]);
+    let fewer = spec(&taken(&json!({"agent": {"sysAdmin": false}})), "DaemonSet", "volmedic-agent");
+    let added = &fewer["containers"][0]["securityContext"]["capabilities"]["add"];
+    assert_eq!(*added, json!(["DAC_OVERRIDE", "DAC_READ_SEARCH"]));
 }

@@ -20,7 +20,6 @@ fn with_everything_on_the_rules_are_those_of_the_files() {
         ("rbac-hub.yaml", "Role", "volmedic-hub", "volmedic-hub"),
         ("rbac-agent.yaml", "ClusterRole", "volmedic-agent", "volmedic-agent"),
         ("rbac-agent.yaml", "Role", "volmedic-agent", "volmedic-agent"),
-        ("rbac-controller.yaml", "ClusterRole", "volmedic-controller", "volmedic-controller"),
         ("rbac-controller.yaml", "Role", "volmedic-controller", "volmedic-controller-mine"),
         ("rbac-healer.yaml", "ClusterRole", "volmedic-healer", "volmedic-healer"),
         ("rbac-healer.yaml", "ClusterRole", "volmedic-relay", "volmedic-relay"),
@@ -30,8 +29,18 @@ fn with_everything_on_the_rules_are_those_of_the_files() {
         let wanted = find(&shipped(file), kind, name)["rules"].clone();
         assert_eq!(find(objects, kind, as_name)["rules"], wanted, "{kind}/{as_name} against {file}");
     }
+    // The same for each driver, but for its name.
+    let mut wanted =
+        find(&shipped("rbac-controller.yaml"), "ClusterRole", "volmedic-controller")["rules"].clone();
+    let rules = wanted.as_array_mut().unwrap();
+    let rule = rules.iter_mut().find(|rule| rule["resources"] == json!(["drivers"])).unwrap();
+    assert_eq!(rule["verbs"], json!(["report"]));
+    rule["resourceNames"] = json!(["csi.example.com"]);
+    assert_eq!(find(objects, "ClusterRole", "volmedic-controller-mine")["rules"], wanted);
     for policy in ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"] {
-        for wanted in shipped("admission-agent.yaml").iter().filter(|object| object["kind"] == policy) {
+        let files = ["admission-agent.yaml", "admission-health.yaml", "admission-hub.yaml"];
+        let all: Vec<Value> = files.into_iter().flat_map(shipped).collect();
+        for wanted in all.iter().filter(|object| object["kind"] == policy) {
             let name = wanted["metadata"]["name"].as_str().unwrap();
             assert_eq!(find(objects, policy, name)["spec"], wanted["spec"], "{name}");
         }
@@ -101,6 +110,10 @@ fn a_controller_gets_its_rights_in_the_namespace_of_its_driver() {
     let rights = granted(&objects, "kube-system", "my-csi-controller-sa");
     for (resource, verb) in [("persistentvolumes", "watch"), ("events", "create"), ("leases", "update")] {
         assert!(rights.contains(&(resource.to_owned(), verb.to_owned())), "{verb} {resource}");
+    }
+    // The node watcher is off.
+    for resource in ["nodes", "pods"] {
+        assert!(!rights.iter().any(|(granted, _)| granted == resource), "{resource}, unasked");
     }
     let role = find(&objects, "Role", "volmedic-controller-mine");
     assert_eq!(role["metadata"]["namespace"], "kube-system");

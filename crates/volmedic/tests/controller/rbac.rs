@@ -27,6 +27,7 @@ enum Breaks {
 /// Every right there is, and what breaks without it.
 const NEEDED: &[(&str, &str, Breaks)] = &[
     ("csidrivers", "get", Breaks::Fresh("cannot see whether there is a CSIDriver")),
+    ("drivers", "report", Breaks::Hub("may not report for the driver")),
     ("events", "create", Breaks::Later("does not let us write events")),
     ("events", "get", Breaks::Later("does not let us write events")),
     ("events", "list", Breaks::Start("cannot read the events written earlier")),
@@ -78,6 +79,14 @@ fn with_resources() -> Arc<ControlPlane> {
         let crds: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../deploy/chart/files/crds"].iter().collect();
         let applied = plane.kubectl().args(["apply", "-f"]).arg(crds).output().expect("kubectl runs");
         assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+        {
+            let policy: PathBuf =
+                [env!("CARGO_MANIFEST_DIR"), "../../deploy/chart/files/admission-health.yaml"]
+                    .iter()
+                    .collect();
+            let applied = plane.kubectl().args(["apply", "-f"]).arg(policy).output().expect("kubectl runs");
+            assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+        }
         let established =
             ["wait", "--for=condition=Established", "--timeout=180s", "crd/volumehealths.volmedic.dev"];
         let waited = plane.kubectl().args(established).output().expect("kubectl runs");

@@ -100,3 +100,40 @@ async fn without_a_healer_it_says_so_and_leaves_nothing_behind() {
     assert!(!ward.claims().get("data").await.unwrap().labels().contains_key("volmedic.dev/heal-now"));
     ward.end().await;
 }
+
+/// Labels are copied from claim to claim, by templates and by people. Another tenant's claim that cannot be read is in the way
+/// of nobody.
+#[tokio::test]
+async fn the_same_request_on_three_claims_is_answered_on_each() {
+    let (clinic, _) = Clinic::shared().await;
+    let ward = clinic.ward(|fake| fake).await;
+    let claims = ["one", "two", "three"];
+    for claim in claims {
+        ward.claim(claim, None).await;
+    }
+    ward.stage.claim("poisoned").await;
+    let folder = format!("/api/v1/namespaces/{}/persistentvolumeclaims", ward.stage.namespace);
+    crate::poison::poison(&ward.stage.client, &folder, "poisoned").await;
+    known(&clinic, &ward, "one").await;
+    let wish = volmedic_heal::wish::Wish::new(jiff::Timestamp::now(), true).unwrap();
+    for claim in ["poisoned", "one", "two", "three"] {
+        let patch = kube::api::Patch::Merge(
+            json!({"metadata": {"labels": {"volmedic.dev/heal-now": wish.to_string()}}}),
+        );
+        let request =
+            kube::api::Request::new(&*folder).patch(claim, &kube::api::PatchParams::default(), &patch);
+        ward.stage.client.request_text(request.unwrap()).await.unwrap();
+    }
+    let events = Api::<k8s_openapi::api::core::v1::Event>::namespaced(
+        ward.stage.client.clone(),
+        &ward.stage.namespace,
+    );
+    for claim in claims {
+        eventually(claim, async || {
+            let event = events.get_opt(&wish.event(claim)).await.unwrap();
+            event.is_some_and(|event| event.annotations().contains_key("volmedic.dev/heal-answer"))
+        })
+        .await;
+    }
+    ward.end().await;
+}

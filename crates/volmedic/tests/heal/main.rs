@@ -26,6 +26,8 @@ mod ground;
 mod kind;
 #[path = "../../../heal/tests/api/pki.rs"]
 mod pki;
+#[path = "../../../heal/tests/api/poison.rs"]
+mod poison;
 #[allow(dead_code, reason = "the controller's tests use the rest")]
 #[path = "../controller/process.rs"]
 mod process;

@@ -1,5 +1,6 @@
 //! The hub as a process on a real API server, under the rights that deploy/ ships, and agents with real tokens.
 
+mod accounts;
 mod agents;
 mod bench;
 mod claims;

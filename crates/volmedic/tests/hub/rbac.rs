@@ -75,6 +75,7 @@ const NEEDED: &[(&str, &str, Breaks)] = &[
     ("volumehealths", "delete", Alone("cannot delete resource \"volumehealths\"")),
     ("volumehealths", "get", Memory("cannot get resource \"volumehealths\"")),
     ("volumehealths", "list", Says("does not let us list volumehealths")),
+    ("volumehealths", "merge", Alone("only the hub may write anything but status.controllerReport")),
     ("volumehealths", "watch", Says("does not let us watch volumehealths")),
     ("volumehealths/status", "patch", Alone("cannot patch resource \"volumehealths/status\"")),
 ];

@@ -26,6 +26,8 @@ pub(crate) const HOME: &str = "default";
 /// Files of deploy/, in the order in which they are installed.
 pub(crate) const CRDS: &str = "crds";
 pub(crate) const POLICY: &str = "admission-agent.yaml";
+/// Installed together with the other one: the hub expects both.
+const HEALTH_POLICY: &str = "admission-health.yaml";
 pub(crate) const RBAC: [&str; 2] = ["rbac-hub.yaml", "rbac-agent.yaml"];
 
 pub(crate) struct Stage {
@@ -96,6 +98,10 @@ pub(crate) fn install(plane: &ControlPlane, files: &[&str]) {
     for file in files {
         let path = folder.join(file);
         kubectl(plane, &["apply", "-n", HOME, "-f", &path.display().to_string()]);
+        if *file == POLICY {
+            let path = folder.join(HEALTH_POLICY);
+            kubectl(plane, &["apply", "-f", &path.display().to_string()]);
+        }
         if *file == CRDS {
             kubectl(
                 plane,

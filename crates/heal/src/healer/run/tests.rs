@@ -168,6 +168,8 @@ fn relay(node: usize, generation: &str) -> Relayed {
         driver: "d.example".into(),
         node: format!("n{node}").into(),
         namespace: "stor".into(),
+        pod: "agent-x".into(),
+        pod_uid: "p-1".into(),
         address: "10.0.0.1:9070".parse().unwrap(),
         generation: generation.into(),
     }

@@ -29,9 +29,10 @@ pub(super) struct RelayArgs {
     /// Key of that certificate.
     #[arg(long, requires = "relay_tls_cert", value_name = "FILE")]
     relay_tls_key: Option<PathBuf>,
-    /// Audience of the tokens that are accepted; their owner must be allowed to `heal` the CSIAddonsNode.
-    #[arg(long, default_value = "volmedic-relay", value_parser = audience, value_name = "NAME")]
-    relay_audience: String,
+    /// Audience of the tokens that are accepted; their owner must be allowed to `heal` the CSIAddonsNode. Default:
+    /// volmedic-relay/NODE, so that a token for this node's relays is of no use at others.
+    #[arg(long, value_parser = audience, value_name = "NAME")]
+    relay_audience: Option<String>,
     /// Accept any token that the API server accepts, and without --relay-tls-cert use a self-signed certificate, as
     /// csi-addons does. Only where a csi-addons manager must work with this relay.
     #[arg(long, group = "shown", conflicts_with = "relay_audience")]
@@ -48,7 +49,8 @@ pub(crate) struct Relaying {
     pub(crate) pod: String,
     pub(crate) listen: SocketAddr,
     pub(crate) certificate: Certificate,
-    pub(crate) access: Access,
+    /// As given; by default callers are checked, with the audience of the node.
+    pub(crate) access: Option<Access>,
     pub(crate) deadline: Duration,
 }
 
@@ -75,8 +77,10 @@ impl RelayArgs {
             Some((certificate, key)) => Certificate::Files { certificate, key },
             None => Certificate::SelfSigned,
         };
-        let access =
-            if relay_csi_addons { Access::CsiAddons } else { Access::Checked { audience: relay_audience } };
+        let access = match (relay_csi_addons, relay_audience) {
+            (true, _) => Some(Access::CsiAddons),
+            (false, audience) => audience.map(|audience| Access::Checked { audience }),
+        };
         (!addons_address.is_empty()).then(|| Relaying {
             addresses: addons_address,
             pod: pod_name.unwrap_or_default(),
@@ -126,13 +130,13 @@ mod tests {
     #[test]
     fn callers_are_checked_unless_it_is_said_otherwise_by_name() {
         let relaying = parse(CHECKED).unwrap().unwrap();
-        assert_eq!(relaying.access, Access::Checked { audience: "volmedic-relay".into() });
+        assert_eq!(relaying.access, None, "the audience of the node");
         assert_eq!((relaying.listen.port(), relaying.pod.as_str()), (9070, "agent-x"));
         assert!(matches!(relaying.certificate, Certificate::Files { .. }));
         let other = parse(&format!("{CHECKED} --relay-audience=mine")).unwrap().unwrap();
-        assert_eq!(other.access, Access::Checked { audience: "mine".into() });
+        assert_eq!(other.access, Some(Access::Checked { audience: "mine".into() }));
         let open = parse("--addons-address=/a.sock --pod-name=p --relay-csi-addons").unwrap().unwrap();
-        assert_eq!(open.access, Access::CsiAddons);
+        assert_eq!(open.access, Some(Access::CsiAddons));
         assert!(matches!(open.certificate, Certificate::SelfSigned));
         let open = parse(&format!("{CHECKED} --relay-csi-addons")).unwrap().unwrap();
         assert!(matches!(open.certificate, Certificate::Files { .. }));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use volmedic_heal::healer::{Filters, Options, Trust, Unverified};
-use volmedic_heal::{Mode, Policy, Recreate, Rules};
+use volmedic_heal::{Mode, Policy, Recreate, ReportTrust, Rules};
 
 use volmedic_runtime::flags::{duration, positive};
 
@@ -123,9 +123,10 @@ pub(crate) struct HealArgs {
     /// CA that signs the relays' certificates, as PEM; read again for every connection.
     #[arg(long, value_name = "FILE")]
     heal_relay_ca_file: Option<PathBuf>,
-    /// Token of this hub for relays, with the audience volmedic-relay; read again for every call.
-    #[arg(long, default_value = "/var/run/secrets/volmedic/relay-token", value_name = "FILE")]
-    heal_relay_token_file: PathBuf,
+    /// Token of this hub for all relays, read again for every call; a token that the API server accepts is refused. Relays must
+    /// run with --relay-audience of the same audience. Default: a token that the API server makes for each node.
+    #[arg(long, value_name = "FILE")]
+    heal_relay_token_file: Option<PathBuf>,
     /// Name in the relays' certificates. Default: volmedic-relay, the namespace of the relay, svc, joined by dots.
     #[arg(long, value_name = "NAME")]
     heal_relay_server_name: Option<String>,
@@ -134,11 +135,12 @@ pub(crate) struct HealArgs {
     heal_relay_namespaces: Vec<String>,
     /// Driver whose relays are called as csi-addons does: any server that answers is trusted and gets a token. Only for
     /// relays that run with --relay-csi-addons. May be given several times.
-    #[arg(long, value_name = "DRIVER")]
+    #[arg(long, requires = "heal_csi_addons_token_file", value_name = "DRIVER")]
     heal_relay_csi_addons: Vec<String>,
-    /// Token that such relays get; never the other one.
-    #[arg(long, default_value = "/var/run/secrets/kubernetes.io/serviceaccount/token", value_name = "FILE")]
-    heal_csi_addons_token_file: PathBuf,
+    /// Token that such relays get, with the audience volmedic-csi-addons; read again for every call. A token that the API
+    /// server accepts is refused.
+    #[arg(long, value_name = "FILE")]
+    heal_csi_addons_token_file: Option<PathBuf>,
     /// For tests on one machine: call relays on loopback addresses, too.
     #[arg(long, hide = true)]
     heal_relay_loopback: bool,
@@ -193,7 +195,7 @@ impl HealArgs {
             some => some,
         };
         let drivers = set(self.heal_relay_csi_addons);
-        let unverified = Unverified { drivers, token: self.heal_csi_addons_token_file };
+        let unverified = self.heal_csi_addons_token_file.map(|token| Unverified { drivers, token });
         Some(HealConfig {
             options: Options {
                 policy,
@@ -202,12 +204,14 @@ impl HealArgs {
                     namespaces: boxed(self.heal_namespace_mode),
                     classes: boxed(self.heal_class_mode),
                     ceiling: self.heal_ceiling,
+                    reports: ReportTrust::default(),
                 },
                 recreate_rules: Rules {
                     default: self.heal_recreate_mode,
                     namespaces: boxed(self.heal_recreate_namespace_mode),
                     classes: boxed(self.heal_recreate_class_mode),
                     ceiling: self.heal_recreate_ceiling,
+                    reports: ReportTrust::default(),
                 },
                 filters: Filters {
                     drivers: set(self.heal_drivers),
@@ -224,7 +228,7 @@ impl HealArgs {
                 authority,
                 server_name: self.heal_relay_server_name,
                 token: self.heal_relay_token_file,
-                unverified: Some(unverified).filter(|unverified| !unverified.drivers.is_empty()),
+                unverified: unverified.filter(|unverified| !unverified.drivers.is_empty()),
             },
         })
     }
@@ -283,6 +287,16 @@ mod tests {
             let shown = argument.is_hide_set() || page.contains(&format!("`{flag}`"));
             assert!(shown || flag == "--help", "docs/healing.md does not name {flag}");
         }
+    }
+
+    /// The hub's own token for the API server must never be what an unverified relay gets by default.
+    #[test]
+    fn relays_of_csi_addons_get_no_token_by_default() {
+        let line = "--heal --heal-relay-ca-file=ca --heal-relay-csi-addons=d.example";
+        let error = parse(line).unwrap_err().to_string();
+        assert!(error.contains("--heal-csi-addons-token-file"), "{error}");
+        let given = parse(&format!("{line} --heal-csi-addons-token-file=/t")).unwrap().unwrap();
+        assert_eq!(given.trust.unverified.unwrap().token, PathBuf::from("/t"));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -18,7 +17,6 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use volmedic_api::{Arrived, Shape};
 use volmedic_heal::Place;
@@ -27,9 +25,9 @@ use volmedic_heal::healer::{Answer, Handle};
 use volmedic_heal::wish::{ANSWER, FRESH, LABEL, REASON, Reply, Told, Wish, Word};
 use volmedic_panics::caught;
 
+use super::turns::{Key, Turns};
+
 const CALL: Duration = Duration::from_secs(15);
-/// Wishes that are carried out at once; more wait.
-const AT_ONCE: usize = 32;
 /// Beyond the healer's own patience.
 const GRACE: Duration = Duration::from_secs(45);
 /// Wishes are remembered for so long after they were last seen.
@@ -73,10 +71,15 @@ impl Desk {
         // Few ever have it, so this costs next to nothing however many claims there are.
         let config = watcher::Config::default().labels(LABEL);
         let mut events = pin!(watcher(claims, config).default_backoff().applied_objects());
-        let mut seen: HashMap<Wish, Instant> = HashMap::new();
-        let (places, mut told) = (Arc::new(Semaphore::new(AT_ONCE)), false);
+        // By claim: the same label on another claim is another request.
+        let mut seen: HashMap<(Key, Wish), Instant> = HashMap::new();
+        let (mut turns, mut told) = (Turns::default(), false);
         let mut work = tokio::task::JoinSet::new();
+        let mut running: HashMap<tokio::task::Id, Key> = HashMap::new();
         loop {
+            while let Some((key, (claim, wish))) = turns.next() {
+                running.insert(work.spawn(caught(self.clone().carry_out(claim, wish))).id(), key);
+            }
             tokio::select! {
                 event = events.next() => match event {
                     Some(Ok(claim)) => {
@@ -84,8 +87,12 @@ impl Desk {
                         let now = Instant::now();
                         seen.retain(|_, last| now.duration_since(*last) < REMEMBERED);
                         let Some(wish) = wish(&claim) else { continue };
-                        if seen.insert(wish.clone(), now).is_none() {
-                            work.spawn(caught(self.clone().carry_out(claim, wish, places.clone())));
+                        let key = (claim.namespace().to_owned(), claim.name().to_owned());
+                        if seen.insert((key.clone(), wish.clone()), now).is_none()
+                            && !turns.add(key.clone(), (claim, wish))
+                        {
+                            let (namespace, name) = key;
+                            tracing::warn!(namespace, name, "too many claims of this namespace wait to be healed; a request is dropped");
                         }
                     }
                     Some(Err(error)) => if !std::mem::replace(&mut told, true) {
@@ -93,22 +100,23 @@ impl Desk {
                     },
                     None => std::future::pending().await,
                 },
-                Some(Ok(done)) = work.join_next() => match done {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => tracing::warn!("a wish for healing was not answered: {error:#}"),
-                    Err(panic) => tracing::error!(panic, "internal error (bug): answering a wish for healing panicked"),
+                Some(Ok((id, done))) = work.join_next_with_id() => {
+                    if let Some(key) = running.remove(&id) {
+                        turns.done(&key);
+                    }
+                    match done {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => tracing::warn!("a request for healing was not answered: {error:#}"),
+                        Err(panic) => {
+                            tracing::error!(panic, "internal error (bug): answering a request for healing panicked");
+                        }
+                    }
                 },
             }
         }
     }
 
-    async fn carry_out(
-        self,
-        claim: Arrived<Claim>,
-        wish: Wish,
-        places: Arc<Semaphore>,
-    ) -> anyhow::Result<()> {
-        let _turn = places.acquire().await?;
+    async fn carry_out(self, claim: Arrived<Claim>, wish: Wish) -> anyhow::Result<()> {
         let (namespace, name) = (claim.namespace().to_owned(), claim.name().to_owned());
         let events = Api::<Event>::namespaced(self.client.clone(), &namespace);
         if !self.take(&events, &claim, &wish).await? {

@@ -48,7 +48,10 @@ impl Clinic {
     fn install(&self) {
         let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart/files");
         self.stage.create(&json!([crate::kind::definition()]));
-        for part in ["crds", "rbac-agent.yaml", "admission-agent.yaml", "rbac-hub.yaml", "rbac-healer.yaml"] {
+        let policies = ["admission-agent.yaml", "admission-health.yaml", "admission-hub.yaml"];
+        for part in
+            ["crds", "rbac-agent.yaml", "rbac-hub.yaml", "rbac-healer.yaml"].into_iter().chain(policies)
+        {
             self.stage.kubectl(&["apply", "-n", HOME, "-f", files.join(part).to_str().unwrap()]);
         }
         // The relay works under the agent's account.
@@ -115,19 +118,16 @@ impl Clinic {
     /// Starts the hub with its healer, which is quick in all it does unless it is told otherwise.
     pub(super) fn start_hub(&mut self, arguments: &[&str]) {
         let stage = &self.stage;
-        let (kubeconfig, token) = (self.file("hub.kubeconfig"), self.file("healer.token"));
-        if !token.exists() {
+        let kubeconfig = self.file("hub.kubeconfig");
+        if !kubeconfig.exists() {
             let of_hub = ["create", "token", "volmedic-hub", "--duration=1h"];
             stage.write_kubeconfig(&kubeconfig, &stage.kubectl(&of_hub));
-            let for_relays = [&of_hub[..], &["--audience=volmedic-relay"]].concat();
-            fs::write(&token, stage.kubectl(&for_relays).trim()).unwrap();
         }
         let mut command = Command::new(PROGRAM);
         command.env("POD_NAMESPACE", HOME);
         command.args(["hub", "--leader-election=false", "--http-endpoint=127.0.0.1:0", "--heal"]);
         command.arg(format!("--kubeconfig={}", kubeconfig.display()));
         command.arg(format!("--heal-relay-ca-file={}", self.file("relays.crt").display()));
-        command.arg(format!("--heal-relay-token-file={}", token.display()));
         command.args(arguments);
         self.hub = Some(stage.companion("hub", command));
     }
