@@ -184,7 +184,11 @@ async fn own_pod(stage: &Stage) -> Pod {
     let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent",
                         "uid": set.metadata.uid, "controller": true}]);
     let patch = Patch::Merge(json!({"metadata": {"ownerReferences": owner}}));
-    stage.pods().patch(POD, &PatchParams::default(), &patch).await.unwrap()
+    stage.pods().patch(POD, &PatchParams::default(), &patch).await.unwrap();
+    // The healer connects only to a pod that runs and has that address.
+    let status =
+        json!({"status": {"phase": "Running", "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}});
+    stage.pods().patch_status(POD, &PatchParams::default(), &Patch::Merge(status)).await.unwrap()
 }
 
 async fn metric(agent: &Process, line: &str) {

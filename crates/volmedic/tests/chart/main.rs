@@ -7,9 +7,13 @@ mod alerts;
 mod confined;
 mod flags;
 mod installed;
+mod matrix;
 mod rendered;
 mod rights;
 mod server;
+
+#[path = "../../../heal/tests/api/kind.rs"]
+mod kind;
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
