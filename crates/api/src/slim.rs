@@ -14,6 +14,9 @@ pub use node_pod::{
     NodeInlineCsi, NodePod, NodePodMeta, NodePodSpec, NodePodStatus, NodePodVolume, PodVolumeHealth, Started,
     VolumeDevice, VolumeMount,
 };
-pub use node_volume::{NodeCsiSource, NodePersistentVolume, NodeVolumeSpec, OtherSource};
+pub use node_volume::{
+    HostPathSource, NodeClaim, NodeClaimSpec, NodeCsiSource, NodePersistentVolume, NodeVolumeSpec,
+    OtherSource,
+};
 pub use persistent_volume::{ClaimRef, CsiSource, PersistentVolume, VolumeSpec, VolumeStatus};
 pub use pod::{ClaimSource, InlineCsi, Pod, PodSpec, PodStatus, PodVolume};

@@ -20,10 +20,10 @@ mod question;
 
 pub use child::run_if_asked;
 pub(crate) use question::Ask;
-pub use question::{Answer, Device, Directory, Question};
+pub use question::{Answer, Device, Directory, HostDirectory, Question};
 
 use process::Ended;
-use question::{FileSize, STARTING};
+use question::{FileSize, InHost, STARTING};
 
 /// How many helpers there may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,6 +190,21 @@ impl Helpers {
     /// [`look`]: Self::look
     pub fn file_size(&self, key: &str, file: &Path, deadline: Duration) -> Result<u64, HelperError> {
         self.send(key, &FileSize(file), deadline.into())
+    }
+
+    /// The same as a [`Question::Directory`] of a directory of the host, whose root directory this process has at `root`.
+    /// Links in `path` are followed, and none leads out of `root`; `key` and `deadline` as in [`look`].
+    ///
+    /// [`look`]: Self::look
+    pub fn host_directory(
+        &self,
+        key: &str,
+        root: &Path,
+        path: &Path,
+        most: u32,
+        deadline: Duration,
+    ) -> Result<HostDirectory, HelperError> {
+        self.send(key, &InHost { root, path, most }, deadline.into())
     }
 
     pub(crate) fn send<Q: Ask>(

@@ -1,8 +1,8 @@
 //! What should be mounted on this node: the volumes of its pods, by watch, and where the kubelet has them.
 //!
 //! Pods come from the API server, those of this node only. Which directory belongs to which of their volumes comes from
-//! the kubelet's own directories and from the PersistentVolumes, which are read one by one by name. Claims are not read
-//! at all. A volume that a running pod has lost stays in here, so that somebody can miss it.
+//! the kubelet's own directories and from the PersistentVolumes, which are read one by one by name. A
+//! claim is read only where the kubelet has no directory for its volume, as for a directory of the node. A volume that a running pod has lost stays in here, so that somebody can miss it.
 
 mod keeper;
 mod known;

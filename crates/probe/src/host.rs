@@ -28,6 +28,7 @@ mod back_off;
 mod checks;
 mod counters;
 mod device;
+mod directory;
 mod evidence;
 mod examine;
 mod expected;
@@ -73,6 +74,8 @@ pub struct Settings {
     pub back_off: Duration,
     /// Where the host's sysfs is.
     pub sysfs: PathBuf,
+    /// Where the host's root directory is, for volumes that are directories of the host. `None` if it is out of reach.
+    pub host_root: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -88,6 +91,7 @@ impl Default for Settings {
             mounts_of: None,
             back_off: Duration::from_mins(1),
             sysfs: "/sys".into(),
+            host_root: None,
         }
     }
 }

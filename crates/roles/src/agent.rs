@@ -142,7 +142,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     report.limits.burst = config.burst;
     let reporter = Arc::new(Reporter::start(&client, &report, report_metrics.clone()));
     let names = inventory.clone();
-    let known_as = Arc::new(move |subject: &_| ports::known_as(&names, subject));
+    let known_as = Arc::new(move |subject: &_, object: &_| ports::known_as(&names, subject, object));
     let journal = Journal::new(
         board.clone(),
         reporter,
@@ -256,6 +256,7 @@ fn checks(config: &Config) -> volmedic_probe::host::Settings {
             ..Thresholds::default()
         },
         mounts_of: config.mounts_of,
+        host_root: config.host_root.clone(),
         ..volmedic_probe::host::Settings::default()
     }
 }

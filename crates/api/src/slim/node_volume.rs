@@ -1,4 +1,4 @@
-use kube::core::ClusterResourceScope;
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use serde::Deserialize;
 
 use crate::Shape;
@@ -21,6 +21,7 @@ pub struct NodeVolumeSpec {
     pub fc: Option<OtherSource>,
     pub rbd: Option<OtherSource>,
     pub cephfs: Option<OtherSource>,
+    pub host_path: Option<HostPathSource>,
     pub claim_ref: Option<ClaimRef>,
     pub access_modes: Option<Vec<String>>,
     pub mount_options: Option<Vec<String>>,
@@ -33,6 +34,33 @@ pub struct NodeCsiSource {
     pub volume_handle: String,
     pub fs_type: Option<String>,
     pub read_only: Option<bool>,
+}
+
+/// A directory of the node.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct HostPathSource {
+    #[serde(default)]
+    pub path: String,
+}
+
+/// A claim as the node has to know it: its volume.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct NodeClaim {
+    #[serde(default)]
+    pub spec: NodeClaimSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeClaimSpec {
+    /// Empty or absent while it is not bound.
+    pub volume_name: Option<String>,
+}
+
+impl Shape for NodeClaim {
+    type Scope = NamespaceResourceScope;
+    const KIND: &'static str = "PersistentVolumeClaim";
+    const PLURAL: &'static str = "persistentvolumeclaims";
 }
 
 /// What all sources that the kubelet mounts by itself have in common.

@@ -6,11 +6,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{FileType, Mode, OFlags, RawDir, SeekFrom};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, Stat, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use super::question::{Device, Directory, MARK, line};
+use super::question::{Device, Directory, HostDirectory, MARK, line};
 use crate::DeviceNumber;
 use crate::fs_errors::{COMPARE_STEP, MARK_STEP};
 use crate::usage::Usage;
@@ -64,6 +64,10 @@ fn answer(kind: &OsStr, detail: &OsStr, path: &Path) -> Option<Result<Vec<u64>, 
     let detail = detail.to_str()?;
     Some(match kind.to_str()? {
         "directory" => directory(path, detail.parse().ok()?).map(|found| found.numbers()),
+        "host-directory" => {
+            let (most, root) = detail.split_once(' ')?;
+            host_directory(Path::new(root), path, most.parse().ok()?).map(|found| found.numbers())
+        }
         "device" => device(path, detail == "1").map(|found| found.numbers()),
         "file" => file_size(path).map(|bytes| vec![bytes]),
         "mark" => mark(path, detail.parse().ok()?).map(|fsid| vec![fsid]),
@@ -76,9 +80,41 @@ const COMMON: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NON
 fn directory(path: &Path, most: u32) -> Result<Directory, Failure> {
     let folder = step("open", || open_directory(path))?;
     let stat = step("stat", || rustix::fs::fstat(&folder))?;
-    let space = step("statfs", || rustix::fs::fstatvfs(&folder))?;
-    let (entries, more) = if most == 0 { (0, false) } else { count_entries(&folder, most)? };
+    contents(&folder, &stat, most)
+}
+
+fn contents(folder: &OwnedFd, stat: &Stat, most: u32) -> Result<Directory, Failure> {
+    let space = step("statfs", || rustix::fs::fstatvfs(folder))?;
+    let (entries, more) = if most == 0 { (0, false) } else { count_entries(folder, most)? };
     Ok(Directory { device: DeviceNumber::from_raw(stat.st_dev), usage: Usage::from(&space), entries, more })
+}
+
+/// A directory of the host, by its path below the host's root directory. Absolute links lead to where they lead on the
+/// host.
+fn host_directory(root: &Path, path: &Path, most: u32) -> Result<HostDirectory, Failure> {
+    let base = OFlags::CLOEXEC | OFlags::PATH | OFlags::DIRECTORY;
+    let root = step("open", || rustix::fs::open(root, base, Mode::empty()))?;
+    let folder = step("open", || open_in(&root, path))?;
+    let stat = step("stat", || rustix::fs::fstat(&folder))?;
+    let mount = step("stat", || mount_of(&folder))?;
+    let directory = contents(&folder, &stat, most)?;
+    Ok(HostDirectory { directory, inode: stat.st_ino, mount })
+}
+
+fn open_in(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::RDONLY | OFlags::DIRECTORY;
+    let open = |flags| rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
+    match open(flags | OFlags::NOATIME) {
+        Err(Errno::PERM) => open(flags),
+        other => other,
+    }
+}
+
+/// Zero if the kernel does not know.
+fn mount_of(folder: &OwnedFd) -> Result<u64, Errno> {
+    let stat = rustix::fs::statx(folder, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+    let is_known = StatxFlags::from_bits_retain(stat.stx_mask.into()).contains(StatxFlags::MNT_ID);
+    Ok(if is_known { stat.stx_mnt_id } else { 0 })
 }
 
 /// Opens without leaving an access time behind: looking must not write.

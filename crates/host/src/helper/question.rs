@@ -58,6 +58,16 @@ pub struct Device {
     pub bytes: u64,
 }
 
+/// A directory of the host, which this process may have at another path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostDirectory {
+    pub directory: Directory,
+    /// Which directory of its file system it is.
+    pub inode: u64,
+    /// The mount that it is on, in this process' own mount table; zero where the kernel is older than 5.8.
+    pub mount: u64,
+}
+
 /// Something to ask a helper, and what its answer means.
 pub(crate) trait Ask {
     type Answer;
@@ -123,22 +133,41 @@ impl Ask for Question {
     fn answer_from(&self, numbers: &[u64]) -> Option<Answer> {
         let narrow = |number: u64| u32::try_from(number).ok();
         match (self, numbers) {
-            (Self::Directory { .. }, &[major, minor, entries, more, bt, bu, ba, it, iu, ia]) => {
-                let bytes = Space { total: bt, used: bu, available: ba };
-                let inodes = Space { total: it, used: iu, available: ia };
-                Some(Answer::Directory(Directory {
-                    device: DeviceNumber::new(narrow(major)?, narrow(minor)?),
-                    usage: Usage { bytes, inodes },
-                    entries: narrow(entries)?,
-                    more: more != 0,
-                }))
-            }
+            (Self::Directory { .. }, numbers) => Directory::from_numbers(numbers).map(Answer::Directory),
             (Self::Device { .. }, &[major, minor, bytes]) => Some(Answer::Device(Device {
                 number: DeviceNumber::new(narrow(major)?, narrow(minor)?),
                 bytes,
             })),
             _ => None,
         }
+    }
+}
+
+/// The same as [`Question::Directory`] of a directory of the host. Links in the path are followed, and none leads out of
+/// the host's root directory.
+pub(super) struct InHost<'q> {
+    /// Where this process has the host's root directory.
+    pub(super) root: &'q Path,
+    /// As the host has it.
+    pub(super) path: &'q Path,
+    pub(super) most: u32,
+}
+
+impl Ask for InHost<'_> {
+    type Answer = HostDirectory;
+
+    fn path(&self) -> &Path {
+        self.path
+    }
+
+    fn kind(&self) -> (&'static str, String) {
+        ("host-directory", format!("{} {}", self.most, self.root.display()))
+    }
+
+    fn answer_from(&self, numbers: &[u64]) -> Option<HostDirectory> {
+        let [inode, mount, numbers @ ..] = numbers else { return None };
+        let directory = Directory::from_numbers(numbers)?;
+        Some(HostDirectory { directory, inode: *inode, mount: *mount })
     }
 }
 
@@ -163,6 +192,19 @@ impl Ask for FileSize<'_> {
 }
 
 impl Directory {
+    fn from_numbers(numbers: &[u64]) -> Option<Self> {
+        let narrow = |number: u64| u32::try_from(number).ok();
+        let &[major, minor, entries, more, bt, bu, ba, it, iu, ia] = numbers else { return None };
+        let bytes = Space { total: bt, used: bu, available: ba };
+        let inodes = Space { total: it, used: iu, available: ia };
+        Some(Self {
+            device: DeviceNumber::new(narrow(major)?, narrow(minor)?),
+            usage: Usage { bytes, inodes },
+            entries: narrow(entries)?,
+            more: more != 0,
+        })
+    }
+
     pub(super) fn numbers(&self) -> Vec<u64> {
         let Self { device, usage: Usage { bytes, inodes }, entries, more } = self;
         vec![
@@ -177,6 +219,13 @@ impl Directory {
             inodes.used,
             inodes.available,
         ]
+    }
+}
+
+impl HostDirectory {
+    pub(super) fn numbers(&self) -> Vec<u64> {
+        let Self { directory, inode, mount } = self;
+        [vec![*inode, *mount], directory.numbers()].concat()
     }
 }
 
@@ -228,6 +277,9 @@ mod tests {
         };
         let said = format!("> open\n> list\n{}", line(&found.numbers()));
         assert_eq!(directory().read_answer(&said).unwrap().unwrap(), Answer::Directory(found));
+        let place = HostDirectory { directory: found, inode: u64::MAX, mount: 28 };
+        let question = InHost { root: Path::new("/host"), path: Path::new("/p"), most: 7 };
+        assert_eq!(question.read_answer(&line(&place.numbers())).unwrap().unwrap(), place);
         let question = Question::Device { path: "/d".into(), read: false };
         assert!(question.read_answer(&said).is_none(), "an answer to another question");
         let device = Device { number: DeviceNumber::new(7, 3), bytes: 9 };

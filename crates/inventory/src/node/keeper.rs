@@ -3,7 +3,7 @@
 //! Nothing it waits for holds up anything else. What a pod's status says counts at once; directories are read beside it,
 //! one reading at a time, since they are on a disk; PersistentVolumes come when they come.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
-use volmedic_api::slim::NodePersistentVolume;
+use volmedic_api::slim::{NodeClaim, NodePersistentVolume};
 use volmedic_api::{Arrived, Shape};
 
 use super::known::{GRACE, Known};
@@ -20,6 +20,7 @@ use super::kubelet::{Found, Layout};
 use super::place::place;
 use super::pods::Pods;
 use super::pv::{Cache, Facts, Outcome};
+use super::record::Record;
 use super::scan::{self, Scan};
 use super::volume::Phase;
 use super::volumes::Volumes;
@@ -35,6 +36,8 @@ const SOON: Duration = Duration::from_secs(1);
 const SLOW: Duration = Duration::from_secs(10);
 /// After a reading that failed.
 const AGAIN: Duration = Duration::from_secs(5);
+/// The kubelet makes the directories of a pod's volumes sooner than this.
+const MOUNTS_WITHIN: Duration = Duration::from_secs(10);
 /// For one PersistentVolume.
 const ANSWER: Duration = Duration::from_secs(10);
 /// Directories that make no sense are told one by one up to this many.
@@ -64,6 +67,10 @@ pub(super) struct Keeper {
     /// When to look again at pods whose directories are gone.
     next_gone: Option<Instant>,
     pvs: Cache,
+    /// By namespace and claim, of those that no directory names.
+    claims: Cache,
+    /// Pods that wait for a volume without a directory, and since when.
+    waiting: BTreeMap<Box<str>, Instant>,
     fetches: JoinSet<(Arc<str>, Outcome)>,
     scans: JoinSet<Scan>,
     scan_began: Option<Instant>,
@@ -91,6 +98,8 @@ impl Keeper {
             known: Known::default(),
             next_gone: None,
             pvs: Cache::default(),
+            claims: Cache::default(),
+            waiting: BTreeMap::new(),
             fetches: JoinSet::new(),
             scans: JoinSet::new(),
             scan_began: None,
@@ -133,7 +142,10 @@ impl Keeper {
             None if !self.stale.is_empty() || !self.shared.kubelet_link.is_ready() => Some(self.scan_from),
             None => self.next_incomplete.map(|(at, _)| at.max(self.scan_from)),
         };
-        [reading, self.next_gone, self.pvs.next()].into_iter().flatten().fold(self.next_all, Instant::min)
+        [reading, self.next_gone, self.pvs.next(), self.claims.next()]
+            .into_iter()
+            .flatten()
+            .fold(self.next_all, Instant::min)
     }
 
     fn step(&mut self, now: Instant) {
@@ -169,6 +181,9 @@ impl Keeper {
         for name in self.pvs.due(now) {
             self.fetches.spawn(fetch(self.api.clone(), name));
         }
+        for name in self.claims.due(now) {
+            self.fetches.spawn(fetch_claim(self.api.clone(), name));
+        }
         if !*self.shared.ready.borrow() && self.is_settled() {
             self.shared.ready.send_replace(true);
         }
@@ -180,6 +195,7 @@ impl Keeper {
             && self.shared.kubelet_link.is_ready()
             && self.shared.pods.len() == self.known.len()
             && self.pvs.is_settled()
+            && self.claims.is_settled()
     }
 
     /// Begins to read the directories of all pods that need it.
@@ -237,6 +253,7 @@ impl Keeper {
         }
         for (uid, read) in pods {
             let Some(record) = self.shared.pods.get(&uid) else { continue };
+            let read_now = read.is_ok();
             match read {
                 Ok(mut found) => {
                     self.shared.volumes.share_drivers(&mut found);
@@ -250,11 +267,36 @@ impl Keeper {
                     self.known.not_read(&uid);
                 }
             }
-            self.place(&uid, now);
+            let claims = self.place(&uid, now);
+            // Only what was read just now says that there is no directory.
+            if read_now {
+                self.find_claims(&uid, &record, &claims, now);
+            }
         }
     }
 
     fn fetched(&mut self, name: &str, mut outcome: Outcome) {
+        if let Some((namespace, claim)) = name.split_once('/') {
+            if let Outcome::Failed(trouble) = &outcome {
+                self.tell(&format!(
+                    "the claim's volume cannot be found: {trouble}; claims on directories of this node are not checked \
+                     meanwhile"
+                ));
+            }
+            if self.claims.answered(name, outcome, Instant::now()) {
+                let uids = self.shared.pods.uids();
+                let uses = |uid: &Box<str>| {
+                    let record = self.shared.pods.get(uid);
+                    record
+                        .is_some_and(|record| *record.pod.namespace == *namespace && record.has_claim(claim))
+                };
+                let uids: Vec<_> = uids.into_iter().filter(uses).collect();
+                for uid in uids {
+                    self.place(&uid, Instant::now());
+                }
+            }
+            return;
+        }
         match &outcome {
             Outcome::Failed(trouble) => {
                 self.shared.pv_link.lost(trouble);
@@ -281,17 +323,18 @@ impl Keeper {
         }
     }
 
-    /// Says anew what a pod uses.
-    fn place(&mut self, uid: &str, now: Instant) {
+    /// Works out what a pod uses. Answers which of its claims have no directory, by what is known.
+    fn place(&mut self, uid: &str, now: Instant) -> Vec<Box<str>> {
         self.incomplete.remove(uid);
         let Some(record) = self.shared.pods.get(uid) else {
             self.shared.volumes.set(uid, Vec::new());
-            return;
+            return Vec::new();
         };
         let in_touch = self.shared.pod_link.is_in_touch();
         let phase = |found: &Found| self.known.phase(uid, &found.dir, record.phase, in_touch, now);
         let found = self.known.of(uid).iter().map(|found| (found, phase(found)));
-        let placed = place(&record, found, |name| self.pvs.get(name), &self.layout);
+        let of_claim = |claim: &str| self.claims.get(&claim_key(&record, claim));
+        let placed = place(&record, found, |name| self.pvs.get(name), of_claim, &self.layout);
         if placed.parts.iter().any(|part| part.used.phase != record.phase) {
             self.next_gone.get_or_insert(now + GRACE);
         }
@@ -303,10 +346,37 @@ impl Keeper {
             self.tell(why);
         }
         self.shared.volumes.set(uid, placed.parts);
+        placed.without_directory
+    }
+
+    /// The kubelet makes the directories of a pod's volumes within seconds. What has none after that, or in a pod that
+    /// runs, is found by its claim.
+    fn find_claims(&mut self, uid: &str, record: &Record, claims: &[Box<str>], now: Instant) {
+        if claims.is_empty() || record.phase == Phase::Going {
+            self.waiting.remove(uid);
+            return;
+        }
+        let since = *self.waiting.entry(uid.into()).or_insert(now);
+        if record.phase == Phase::InUse || now >= since + MOUNTS_WITHIN {
+            for claim in claims {
+                self.claims.want(&claim_key(record, claim).into(), now);
+            }
+        }
     }
 
     fn forget(&mut self, uid: &str) {
         self.stale.remove(uid);
+        self.waiting.remove(uid);
+        // A claim that is made again under the same name has another volume.
+        if !self.claims.is_empty() {
+            let pods = &self.shared.pods;
+            let records: Vec<_> = pods.uids().iter().filter_map(|uid| pods.get(uid)).collect();
+            let needed: BTreeSet<String> = records
+                .iter()
+                .flat_map(|record| record.claims().map(|claim| claim_key(record, claim)))
+                .collect();
+            self.claims.retain(|key| needed.contains(key));
+        }
         if self.known.forget(uid) {
             let needed = self.known.names();
             self.pvs.retain(|name| needed.contains(name));
@@ -319,6 +389,40 @@ impl Keeper {
             self.shared.kubelet_link.skipped("", "", why);
         }
     }
+}
+
+/// Under which name a claim's volume is kept.
+fn claim_key(record: &Record, claim: &str) -> String {
+    format!("{}/{claim}", record.pod.namespace)
+}
+
+/// The PersistentVolume of a claim, if both say that they belong to each other.
+async fn fetch_claim(api: Api<Arrived<NodePersistentVolume>>, key: Arc<str>) -> (Arc<str>, Outcome) {
+    let Some((namespace, name)) = key.split_once('/') else { return (key, Outcome::Absent) };
+    let (verb, resource) = (Verb::Get, NodeClaim::PLURAL);
+    let claims: Api<Arrived<NodeClaim>> = Api::namespaced(api.into_client(), namespace);
+    let outcome = match timeout(ANSWER, claims.get(name)).await {
+        Err(_) => Outcome::Failed(Trouble::Silent { verb, resource, after: ANSWER }),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Outcome::Absent,
+        Ok(Err(error)) => Outcome::Failed(Trouble::new(verb, resource, NodeClaim::GROUP, error)),
+        Ok(Ok(claim)) => {
+            let volume = claim.body.as_ref().ok().and_then(|body| body.spec.volume_name.clone());
+            match volume.filter(|volume| !volume.is_empty()) {
+                None => Outcome::Absent,
+                Some(volume) => {
+                    let (volume, outcome) = fetch(Api::all(claims.into_client()), volume.into()).await;
+                    match outcome {
+                        Outcome::Read(facts) if facts.is_of(namespace, name, claim.uid()) => {
+                            Outcome::Read(Facts { name: Some(volume), ..facts })
+                        }
+                        Outcome::Read(_) => Outcome::Absent,
+                        other => other,
+                    }
+                }
+            }
+        }
+    };
+    (key, outcome)
 }
 
 /// Whether a PersistentVolume is behind it.

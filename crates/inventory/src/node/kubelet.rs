@@ -17,6 +17,8 @@ pub(crate) use vol_data::VolData;
 
 /// The plugin that serves all CSI volumes, as it is called in directories.
 pub(crate) const CSI: &str = "kubernetes.io~csi";
+/// The plugin that serves directories of the node. It makes no directories of its own.
+pub(crate) const HOST_PATH: &str = "kubernetes.io~host-path";
 const PODS: &str = "pods";
 const CSI_PLUGIN: &str = "plugins/kubernetes.io/csi";
 const VOLUMES: &str = "volumes";

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use volmedic_api::{Kind, ObjectRef};
 
-use super::kubelet::{CSI, Found, Layout, NoComponent, Staging, VolData};
+use super::kubelet::{CSI, Found, HOST_PATH, Layout, NoComponent, Staging, VolData};
 use super::pv::Facts;
 use super::record::{Record, Source, Wanted};
 use super::volume::{Access, Key, Mode, Phase, Use};
@@ -20,6 +20,7 @@ pub(super) struct Part {
     pub(super) key: Key,
     pub(super) mode: Mode,
     pub(super) staging: Option<PathBuf>,
+    pub(super) source: Option<PathBuf>,
     pub(super) fs_type: Option<Box<str>>,
     pub(super) used: Use,
 }
@@ -30,6 +31,8 @@ pub(super) struct Placed {
     pub(super) parts: Vec<Part>,
     /// Some volume of the pod has no directory (yet).
     pub(super) incomplete: bool,
+    /// The claims of the pod whose volumes have no directory.
+    pub(super) without_directory: Vec<Box<str>>,
     /// Directories that are nobody's, each with a sentence.
     pub(super) troubles: Vec<String>,
 }
@@ -42,6 +45,7 @@ pub(super) fn place<'a>(
     record: &Record,
     found: impl IntoIterator<Item = (&'a Found, Phase)>,
     facts: impl Fn(&str) -> Option<&'a Facts>,
+    of_claim: impl Fn(&str) -> Option<&'a Facts>,
     layout: &Layout,
 ) -> Placed {
     let mut claims = Claims::new();
@@ -80,8 +84,72 @@ pub(super) fn place<'a>(
             _ => spots.iter().for_each(|spot| placed.push(spot.part(&[]))),
         }
     }
-    placed.incomplete = inline > 0 || !claims.is_empty();
+    let mut missing = 0;
+    for (claim, mine) in claims {
+        placed.without_directory.push(claim.into());
+        match of_claim(claim).map(|facts| without_directory(record, &mine, facts, layout)) {
+            // It will never have one.
+            Some(Some(part)) if part.source.is_some() => placed.parts.push(part),
+            Some(Some(part)) => {
+                missing += 1;
+                placed.parts.push(part);
+            }
+            Some(None) | None => missing += 1,
+        }
+    }
+    placed.incomplete = inline > 0 || missing > 0;
     placed
+}
+
+/// A volume for which the kubelet has no directory: a directory of the node, which it does not mount; or one that it has
+/// not begun to mount, while the pod waits for it.
+fn without_directory(record: &Record, mine: &[&Wanted], facts: &Facts, layout: &Layout) -> Option<Part> {
+    let (first, pv) = (*mine.first()?, facts.name.clone()?);
+    let uid = record.kubelet_uid();
+    let (key, target, source) = match (&facts.host_path, facts.csi.as_deref()) {
+        (Some(path), _) => {
+            let target = layout.volume(uid, HOST_PATH, &pv).ok()?;
+            (
+                Key { driver: HOST_PATH.replace('~', "/").into(), handle: pv.clone() },
+                target,
+                Some(path.to_path_buf()),
+            )
+        }
+        (None, Some(csi)) if record.phase == Phase::Coming => {
+            (csi.clone(), layout.publish(uid, &pv).ok()?, None)
+        }
+        (None, _) => return None,
+    };
+    Some(Part {
+        mode: first.mode,
+        staging: None,
+        source,
+        fs_type: facts.fs_type.clone(),
+        used: Use {
+            pod: record.pod.clone(),
+            volume: Some(first.name.clone()),
+            claim: facts.claim.clone(),
+            pv: Some(pv),
+            target,
+            sub_paths: Box::default(),
+            access: access(Some(facts), mine, false),
+            phase: record.phase,
+            kubelet: mine.iter().find_map(|wanted| wanted.kubelet.clone()),
+        },
+        key,
+    })
+}
+
+fn access(facts: Option<&Facts>, mine: &[&Wanted], is_inline: bool) -> Access {
+    let read_only = mine.iter().filter(|wanted| wanted.read_only).count();
+    match facts {
+        Some(facts) if facts.read_only => Access::ReadOnly,
+        // The same claim under several names is mounted once, and there is no telling in whose way.
+        _ if mine.is_empty() || 0 < read_only && read_only < mine.len() => Access::Unknown,
+        _ if read_only > 0 => Access::ReadOnly,
+        None if !is_inline => Access::Unknown,
+        _ => Access::ReadWrite,
+    }
 }
 
 impl Placed {
@@ -169,6 +237,7 @@ impl<'a> Spot<'a> {
         Ok(Part {
             mode,
             staging,
+            source: None,
             fs_type: inline.cloned().unwrap_or_else(|| facts.and_then(|facts| facts.fs_type.clone())),
             used: Use {
                 pod: record.pod.clone(),
@@ -177,24 +246,12 @@ impl<'a> Spot<'a> {
                 pv: (!is_inline).then(|| found.dir.name.clone()),
                 target,
                 sub_paths,
-                access: self.access(mine, is_inline),
+                access: access(facts, mine, is_inline),
                 phase,
                 kubelet: mine.iter().find_map(|wanted| wanted.kubelet.clone()),
             },
             key,
         })
-    }
-
-    fn access(&self, mine: &[&Wanted], is_inline: bool) -> Access {
-        let read_only = mine.iter().filter(|wanted| wanted.read_only).count();
-        match self.facts {
-            Some(facts) if facts.read_only => Access::ReadOnly,
-            // The same claim under several names is mounted once, and there is no telling in whose way.
-            _ if mine.is_empty() || 0 < read_only && read_only < mine.len() => Access::Unknown,
-            _ if read_only > 0 => Access::ReadOnly,
-            None if !is_inline => Access::Unknown,
-            _ => Access::ReadWrite,
-        }
     }
 
     fn key(&self) -> Result<Key, String> {

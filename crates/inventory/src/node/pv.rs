@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,9 +30,14 @@ const ABSENT_LAST: Duration = Duration::from_mins(10);
 /// The backoff's own limit, for the case that it had an end.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// What matters of a PersistentVolume.
+/// What matters of a PersistentVolume. Those that no directory of the kubelet names are found by their claims; then they
+/// are kept under `namespace/claim`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Facts {
+    /// Its name, where it was found by its claim.
+    pub(super) name: Option<Arc<str>>,
+    /// The directory of the node that it is, if it is one.
+    pub(super) host_path: Option<Box<Path>>,
     /// None for a volume that is bound to no claim.
     pub(super) claim: Option<Arc<ObjectRef>>,
     /// Needed only where the kubelet's note does not say it.
@@ -87,6 +93,10 @@ impl Cache {
             State::Read(facts) => Some(facts),
             State::Never | State::Absent { .. } => None,
         }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     /// Forgets those that nobody needs.
@@ -191,7 +201,15 @@ impl Facts {
         let modes = spec.access_modes.as_deref().unwrap_or_default();
         let mut options = spec.mount_options.iter().flatten().flat_map(|option| option.split(','));
         let claim = spec.claim_ref.as_ref().filter(|claim| !claim.name.is_empty());
+        let host_path = spec.host_path.as_ref().map(|source| Path::new(&source.path));
         Self {
+            name: None,
+            // Nothing else is a path of the host, and nothing leads out of it.
+            host_path: host_path
+                .filter(|path| {
+                    path.is_absolute() && !path.components().any(|part| part == Component::ParentDir)
+                })
+                .map(Into::into),
             claim: claim.map(|claim| {
                 let kind = Kind::PersistentVolumeClaim;
                 Arc::new(ObjectRef::new(kind, &claim.namespace, &claim.name, &claim.uid))
@@ -212,8 +230,27 @@ impl Facts {
     }
 }
 
-/// Whether a PersistentVolume can be called so. Nothing else is put into a request.
+impl Facts {
+    /// Whether it is bound to this very claim.
+    pub(super) fn is_of(&self, namespace: &str, name: &str, uid: &str) -> bool {
+        let claim = self.claim.as_ref();
+        claim.is_some_and(|claim| {
+            *claim.namespace == *namespace
+                && *claim.name == *name
+                && (claim.uid.is_empty() || *claim.uid == *uid)
+        })
+    }
+}
+
+/// Whether a PersistentVolume can be called so, or a claim, with its namespace. Nothing else is put into a request.
 fn is_name(name: &str) -> bool {
+    match name.split_once('/') {
+        Some((namespace, claim)) => is_plain(namespace) && is_plain(claim),
+        None => is_plain(name),
+    }
+}
+
+fn is_plain(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     !name.is_empty() && name.len() <= 253 && name.bytes().all(plain) && !name.starts_with(['.', '-'])
 }

@@ -80,6 +80,18 @@ impl Record {
         }
     }
 
+    /// The names of its claims.
+    pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
+        self.wanted.iter().filter_map(|wanted| match &wanted.source {
+            Source::Claim(name) => Some(&**name),
+            Source::Inline { .. } => None,
+        })
+    }
+
+    pub(super) fn has_claim(&self, name: &str) -> bool {
+        self.claims().any(|claim| claim == name)
+    }
+
     /// The uid in the kubelet's paths.
     pub(super) fn kubelet_uid(&self) -> &str {
         self.mirror.as_deref().unwrap_or(&self.pod.uid)

@@ -22,6 +22,9 @@ pub struct NodeVolume {
     /// mounted on it, for drivers that cannot stage; some drivers mount one level below it
     /// ([`Layout::deeper_staging`](super::Layout::deeper_staging)).
     pub staging: Option<PathBuf>,
+    /// The directory of the node that the volume is, for one of a `hostPath` PersistentVolume. The kubelet mounts nothing
+    /// for it; the targets of its uses are only names.
+    pub source: Option<PathBuf>,
     /// As the PersistentVolume or the pod asks for it. None if nobody asks, or nobody can be asked.
     pub fs_type: Option<Box<str>>,
     /// At least one, in the order of pods and targets.

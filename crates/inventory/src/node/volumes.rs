@@ -149,10 +149,12 @@ impl State {
                 pv: None,
                 mode: part.mode,
                 staging: None,
+                source: None,
                 fs_type: None,
                 uses: Vec::new(),
             });
             header.staging = header.staging.take().or(part.staging);
+            header.source = header.source.take().or(part.source);
             header.fs_type = header.fs_type.take().or(part.fs_type);
             let known = before.iter().flat_map(|volume| &volume.uses).find(|used| ***used == part.used);
             uses.push(known.cloned().unwrap_or_else(|| Arc::new(part.used)));

@@ -121,12 +121,12 @@ impl Host {
     fn question(&self, mode: Mode, path: &Path) -> Question {
         let path = path.to_path_buf();
         match mode {
-            Mode::Filesystem => Question::Directory { path, most: self.settings.entries },
+            Mode::Filesystem | Mode::Directory => Question::Directory { path, most: self.settings.entries },
             Mode::Block => Question::Device { path, read: self.settings.read_devices },
         }
     }
 
-    fn counts(&self, mode: Mode, mount: Option<Mount<'_>>) -> Option<IoCounts> {
+    pub(super) fn counts(&self, mode: Mode, mount: Option<Mount<'_>>) -> Option<IoCounts> {
         let mount = mount?;
         let number = match node_name(&self.sysfs, mode, mount) {
             Some(name) => self.sysfs.device_named(&name).ok()??.number,
@@ -135,7 +135,7 @@ impl Host {
         self.sysfs.io_counts(number).ok().flatten()
     }
 
-    fn waiting(&self, mount: Option<Mount<'_>>) -> Option<u64> {
+    pub(super) fn waiting(&self, mount: Option<Mount<'_>>) -> Option<u64> {
         let mount = mount.filter(|mount| is_fuse(mount.fs_type()))?;
         self.connections.as_ref().ok()?.waiting(mount.device()).ok().flatten()
     }
@@ -188,12 +188,12 @@ fn places<'a>(expected: &'a Expected, mounted: &Mounted<'a, 'a>) -> Vec<Place<'a
 }
 
 /// Whether it did not answer everything in time, be it hung or slow.
-fn is_late(error: &HelperError) -> bool {
+pub(super) fn is_late(error: &HelperError) -> bool {
     error.is_hang() || matches!(error, HelperError::Slow { .. })
 }
 
 /// For how long it has not answered everything.
-fn silence(error: &HelperError, began: Instant, memory: &mut Memory) -> Duration {
+pub(super) fn silence(error: &HelperError, began: Instant, memory: &mut Memory) -> Duration {
     if is_late(error) {
         return memory.hung_since.get_or_insert(began).elapsed();
     }
@@ -203,7 +203,7 @@ fn silence(error: &HelperError, began: Instant, memory: &mut Memory) -> Duration
     Duration::ZERO
 }
 
-fn moved(before: Option<IoCounts>, after: Option<IoCounts>) -> bool {
+pub(super) fn moved(before: Option<IoCounts>, after: Option<IoCounts>) -> bool {
     before.zip(after).is_some_and(|(before, after)| after.completed > before.completed)
 }
 

@@ -29,8 +29,23 @@ struct Under {
     stack: Vec<Device>,
 }
 
+/// What was found of a volume by the time its device is checked.
+pub(super) struct Examined<'a> {
+    pub(super) expected: &'a Expected,
+    /// Where it shows.
+    pub(super) shown: Option<Mount<'a>>,
+    /// The block device that a raw volume is.
+    pub(super) device: Option<DeviceNumber>,
+    pub(super) now: Instant,
+    /// Something has to be seen again before it counts.
+    pub(super) waits: bool,
+}
+
 impl Host {
     pub(super) fn examine(&self, expected: &Expected, table: &Table, memory: &mut Memory) -> Looked {
+        if expected.mode == Mode::Directory {
+            return self.examine_directory(expected, table, memory);
+        }
         let mounted = mounted::check(expected, table, &mut memory.baseline);
         let asked = self.ask(expected, &mounted, memory);
         let now = Instant::now();
@@ -58,16 +73,8 @@ impl Host {
             memory.record(Check::Fullness, Verdict::Seen(found));
         }
         let shown = mounted.good.iter().find_map(|(_, mount)| *mount).or(mounted.staging);
-        let under = self.under(expected.mode, shown, asked.device);
-        let (io, counted) = self.judge_device(expected, under.as_ref(), shown, memory, now);
-        memory.note_others(now);
-        let told = self.with_the_kernels_words(under.as_ref(), shown, memory, now);
-        let (name, stack) = under.as_ref().map_or(("", &[][..]), |under| (&under.name, &under.stack));
-        let counted = counted.map(|counted| (name, counted));
-        if !waits {
-            memory.call_witness(&told, &Facts { mount: shown, stack, io, counted });
-            self.note_witness(expected, &memory.baseline.witness);
-        }
+        let examined = Examined { expected, shown, device: asked.device, now, waits };
+        let told = self.examine_below(&examined, memory);
 
         let sight = match &blind {
             Some((_, why)) if told.is_empty() => Sight::not_seen(WhyKind::NoAnswer, why),
@@ -78,6 +85,22 @@ impl Host {
             Measured::Device(bytes) => Usage::of_device(bytes),
         });
         Looked { sight, usage, again, unprobed: asked.limited.or(blind) }
+    }
+
+    /// What is below the file system, and all that is wrong by now.
+    pub(super) fn examine_below(&self, examined: &Examined<'_>, memory: &mut Memory) -> Vec<Finding> {
+        let &Examined { expected, shown, device, now, waits } = examined;
+        let under = self.under(expected.mode, shown, device);
+        let (io, counted) = self.judge_device(expected, under.as_ref(), shown, memory, now);
+        memory.note_others(now);
+        let told = self.with_the_kernels_words(under.as_ref(), shown, memory, now);
+        let (name, stack) = under.as_ref().map_or(("", &[][..]), |under| (&under.name, &under.stack));
+        let counted = counted.map(|counted| (name, counted));
+        if !waits {
+            memory.call_witness(&told, &Facts { mount: shown, stack, io, counted });
+            self.note_witness(expected, &memory.baseline.witness);
+        }
+        told
     }
 
     /// `None` when no block device is under it, or sysfs does not tell.
@@ -221,7 +244,9 @@ pub(super) fn node_name(sysfs: &Sysfs, mode: Mode, mount: Mount<'_>) -> Option<S
         // A node bound onto a file: the mount is of /dev, its root is the node.
         (Mode::Block, b"devtmpfs" | b"tmpfs") => Some(mount.root().file_name()?.to_str()?.to_owned()),
         // btrfs has a number of its own and only names its device.
-        (Mode::Filesystem, b"btrfs") => sysfs.name_of_node(Path::new(mount.source())).ok()?,
+        (Mode::Filesystem | Mode::Directory, b"btrfs") => {
+            sysfs.name_of_node(Path::new(mount.source())).ok()?
+        }
         _ => None,
     }
 }

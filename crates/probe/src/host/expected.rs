@@ -9,7 +9,8 @@ pub struct Expected {
     pub driver: Arc<str>,
     pub handle: Arc<str>,
     pub mode: Mode,
-    /// Where it would be staged. It need not be: many drivers publish without staging.
+    /// Where it would be staged. It need not be: many drivers publish without staging. Of a directory of the host it is
+    /// the path of the directory, as the host has it.
     pub staging: Option<PathBuf>,
     /// Only the places that a pod uses now: not those still being set up or already going away.
     pub targets: Vec<Target>,
@@ -21,6 +22,9 @@ pub enum Mode {
     Filesystem,
     /// The targets are device nodes (not links to them).
     Block,
+    /// A directory of the host, which the container runtime binds into containers. Nothing is mounted for it on the host,
+    /// and the targets are only names for its uses.
+    Directory,
 }
 
 /// A place where a pod uses the volume.

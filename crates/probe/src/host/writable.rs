@@ -13,7 +13,16 @@ use super::text;
 const ALWAYS_READ_ONLY: [&[u8]; 6] = [b"iso9660", b"squashfs", b"erofs", b"cramfs", b"romfs", b"udf"];
 
 pub(super) fn check(target: &Target, mount: Mount<'_>) -> Option<Finding> {
-    let shown = text::target(target);
+    check_at(&text::target(target), target.read_only, mount, mount.is_read_only())
+}
+
+/// The same of a place with these words. Whether it is read-only is for the caller to say.
+pub(super) fn check_at(
+    shown: &str,
+    may_be_read_only: bool,
+    mount: Mount<'_>,
+    is_read_only: bool,
+) -> Option<Finding> {
     let options = |of: volmedic_host::mounts::Options<'_>| text::name(of.as_os_str().display());
     if mount.is_shut_down() {
         let message = format!(
@@ -22,7 +31,7 @@ pub(super) fn check(target: &Target, mount: Mount<'_>) -> Option<Finding> {
         );
         return Some(Finding::inaccessible(WellKnown::FilesystemShutdown, message));
     }
-    if target.read_only || !mount.is_read_only() || ALWAYS_READ_ONLY.contains(&mount.fs_type().as_bytes()) {
+    if may_be_read_only || !is_read_only || ALWAYS_READ_ONLY.contains(&mount.fs_type().as_bytes()) {
         return None;
     }
     let system = mount.super_options();

@@ -8,6 +8,7 @@
 use libtest_mimic::{Arguments, Trial};
 use volmedic_driver::fault::Kind;
 
+mod directory;
 mod eyes;
 mod faults;
 mod members;
@@ -35,7 +36,7 @@ fn main() {
         let name = format!("the_host_sees_every_fault_it_can_on_{}", kind.name());
         trials.push(Trial::test(name, run));
     }
-    for (name, test) in [quiet::TESTS, members::TESTS, sysfs::TESTS, node::TESTS].concat() {
+    for (name, test) in [quiet::TESTS, members::TESTS, sysfs::TESTS, node::TESTS, directory::TESTS].concat() {
         let run = move || {
             require_root();
             test();

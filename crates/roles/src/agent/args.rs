@@ -58,6 +58,10 @@ struct NodeArgs {
     /// not propagate to the agent.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "PID")]
     mounts_of: Option<u32>,
+    /// Directory at which the host's root directory is mounted, to check volumes that are directories of the host
+    /// (hostPath). / where the agent runs in no container. Default: they are not checked.
+    #[arg(long, value_parser = absolute, value_name = "DIR")]
+    host_root: Option<PathBuf>,
     /// Directory to keep what was reported, so that a restart neither repeats nor loses a report.
     #[arg(long, default_value = "/var/lib/volmedic", value_parser = absolute, value_name = "DIR")]
     state_dir: PathBuf,
@@ -142,6 +146,7 @@ pub(crate) struct Config {
     pub(crate) node: String,
     pub(crate) kubelet_root: Option<PathBuf>,
     pub(crate) mounts_of: Option<u32>,
+    pub(crate) host_root: Option<PathBuf>,
     pub(crate) state_dir: PathBuf,
     pub(crate) node_report: NodeReport,
     /// Empty to find them.
@@ -172,6 +177,7 @@ impl Args {
             node: node.node_name,
             kubelet_root: node.kubelet_root_dir,
             mounts_of: node.mounts_of,
+            host_root: node.host_root,
             state_dir: node.state_dir,
             node_report: node.node_report,
             addresses: drivers.csi_address,
@@ -248,7 +254,7 @@ mod tests {
         let config = parse(
             "--node-name=n --csi-address=/a.sock --csi-address=unix:///b.sock --kubelet-volume-health=read \
              --volume-stats-metrics --reminder-interval=0s --capacity-threshold=90 --inode-threshold=80 \
-             --kubelet-root-dir=/k --state-dir=/s --monitor-interval=5s --probe-timeout=2s --workers=4 \
+             --kubelet-root-dir=/k --state-dir=/s --host-root=/host --monitor-interval=5s --probe-timeout=2s --workers=4 \
              --max-helpers=3 --max-stuck-helpers=9 --http-endpoint=:0 --node-report=off",
         )
         .unwrap();
@@ -256,6 +262,7 @@ mod tests {
         assert!(config.usage_metrics && config.remind_every.is_none());
         assert_eq!(config.node_report, NodeReport::Off);
         assert_eq!((config.full_bytes, config.full_inodes), (90, 80));
+        assert_eq!(config.host_root.as_deref(), Some(std::path::Path::new("/host")));
         assert_eq!((config.workers, config.helpers, config.stuck_helpers), (4, 3, 9));
     }
 

@@ -221,6 +221,7 @@ mod tests {
             pv: Some(format!("pv-{handle}").into()),
             mode: Mode::Filesystem,
             staging: None,
+            source: None,
             fs_type: None,
             uses: phases.iter().enumerate().map(used).collect(),
         })

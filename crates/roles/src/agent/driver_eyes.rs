@@ -271,6 +271,7 @@ mod tests {
             pv: Some("pv".into()),
             mode: Mode::Filesystem,
             staging: None,
+            source: None,
             fs_type: None,
             uses,
         };

@@ -55,7 +55,7 @@ impl Eyes {
 
     /// Leaves out the places that the kubelet seems to have taken away on purpose.
     fn without_removed(&self, volume: &NodeVolume, mut expected: Expected) -> Expected {
-        if volume.mode == Mode::Block {
+        if volume.mode == Mode::Block || volume.source.is_some() {
             return expected;
         }
         let stale = self.inventory.staleness().is_some();

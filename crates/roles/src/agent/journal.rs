@@ -29,8 +29,8 @@ const MOST_UNSENT: usize = 2_000;
 
 /// With what the checks compare, as they want it remembered.
 pub(crate) type Baselines = Box<dyn Fn() -> Vec<(Key, Baseline)> + Send + Sync>;
-/// What a volume is called where it is used.
-pub(crate) type KnownAs = Arc<dyn Fn(&Subject) -> Option<Arc<str>> + Send + Sync>;
+/// What a volume is called by the pod that is told of it.
+pub(crate) type KnownAs = Arc<dyn Fn(&Subject, &ObjectRef) -> Option<Arc<str>> + Send + Sync>;
 
 /// Who is shown what changes.
 type Teller = Box<dyn Fn(&Transition) + Send + Sync>;
@@ -155,8 +155,16 @@ impl Journal {
         }
         let mut state = self.state();
         let sending: Vec<Unsent> = state.fresh.drain(..count).collect();
+        let mut told: Option<&Transition> = None;
         for unsent in &sending {
-            self.0.reporter.tell(&notice(unsent));
+            let notice = notice(unsent);
+            // The same news under another name is for other objects, and is no news for the log and the metrics.
+            if told == Some(&unsent.transition) {
+                self.0.reporter.send(&notice);
+            } else {
+                self.0.reporter.tell(&notice);
+            }
+            told = Some(&unsent.transition);
         }
         state.handed.extend(sending);
         let surplus = state.handed.len().saturating_sub(MOST_UNSENT);
@@ -191,8 +199,13 @@ impl Journal {
     }
 
     fn put(&self, transition: &Transition, about: Vec<ObjectRef>) {
-        let known_as = (self.0.known_as)(&transition.subject);
-        self.state().fresh.push(Unsent { transition: transition.clone(), about, known_as });
+        let by_name = by_name(about, |object| (self.0.known_as)(&transition.subject, object));
+        let unsent = by_name.into_iter().map(|(known_as, about)| Unsent {
+            transition: transition.clone(),
+            about,
+            known_as,
+        });
+        self.state().fresh.extend(unsent);
         self.0.woken.notify_one();
         self.0.news.notify_one();
     }
@@ -209,6 +222,26 @@ impl volmedic_monitor::Outlet for Journal {
         }
         self.put(transition, about);
     }
+}
+
+/// Two claims may be one volume: each pod is told of the claim by which it uses it. At least one group, because what
+/// concerns no object is for the log all the same.
+fn by_name(
+    about: Vec<ObjectRef>,
+    known_as: impl Fn(&ObjectRef) -> Option<Arc<str>>,
+) -> Vec<(Option<Arc<str>>, Vec<ObjectRef>)> {
+    let mut groups: Vec<(Option<Arc<str>>, Vec<ObjectRef>)> = Vec::new();
+    for object in about {
+        let name = known_as(&object);
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, objects)) => objects.push(object),
+            None => groups.push((name, vec![object])),
+        }
+    }
+    if groups.is_empty() {
+        groups.push((None, Vec::new()));
+    }
+    groups
 }
 
 fn notice(unsent: &Unsent) -> Notice {
@@ -274,5 +307,30 @@ impl Pen {
                 shelf.place().display()
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use volmedic_api::Kind;
+
+    use super::*;
+
+    #[test]
+    fn each_pod_is_told_of_its_own_claim() {
+        let pod = |name: &str| ObjectRef::new(Kind::Pod, "shop", name, name);
+        let claim = |pod: &ObjectRef| {
+            (&*pod.name != "c").then(|| Arc::from(&*format!("claim of {}", &pod.name[..1])))
+        };
+        let groups = by_name(vec![pod("a"), pod("b"), pod("a2"), pod("c")], claim);
+        let shown: Vec<String> = groups
+            .iter()
+            .map(|(name, pods)| {
+                let pods: Vec<&str> = pods.iter().map(|pod| &*pod.name).collect();
+                format!("{}: {}", name.as_deref().unwrap_or("-"), pods.join(" "))
+            })
+            .collect();
+        assert_eq!(shown, ["claim of a: a a2", "claim of b: b", "-: c"]);
+        assert_eq!(by_name(Vec::new(), |_| None), [(None, Vec::new())], "it is logged all the same");
     }
 }

@@ -68,11 +68,14 @@ pub(super) fn in_use(volume: &NodeVolume) -> impl Iterator<Item = &Arc<Use>> {
     volume.uses.iter().filter(|used| used.phase == Phase::InUse)
 }
 
-/// What a volume is called by those who use it: its claim, or its name in the pod.
-pub(super) fn known_as(inventory: &Inventory, subject: &Subject) -> Option<Arc<str>> {
+/// What a volume is called by this pod that uses it: its claim, or its name in the pod. One that uses it no more gets a
+/// name by which others use it.
+pub(super) fn known_as(inventory: &Inventory, subject: &Subject, pod: &ObjectRef) -> Option<Arc<str>> {
     let Subject::Volume(volume) = subject else { return None };
     let volume = inventory.volumes().get(&volume.driver, &volume.handle)?;
-    let named = volume.uses.iter().find_map(|used| used.claim.as_ref().map(ToString::to_string));
+    let claim = |used: &Arc<Use>| used.claim.as_ref().map(ToString::to_string);
+    let own = volume.uses.iter().filter(|used| *used.pod == *pod).find_map(claim);
+    let named = own.or_else(|| volume.uses.iter().find_map(claim));
     let inline = || {
         let used = volume.uses.first()?;
         Some(format!("volume {} of {}", used.volume.as_deref()?, used.pod))
@@ -92,10 +95,11 @@ pub(super) fn expected(volume: &NodeVolume) -> host::Expected {
         driver: volume.driver.clone(),
         handle: volume.handle.clone(),
         mode: match volume.mode {
+            _ if volume.source.is_some() => host::Mode::Directory,
             volmedic_inventory::node::Mode::Filesystem => host::Mode::Filesystem,
             volmedic_inventory::node::Mode::Block => host::Mode::Block,
         },
-        staging: volume.staging.clone(),
+        staging: volume.source.clone().or_else(|| volume.staging.clone()),
         targets: in_use(volume).map(target).collect(),
     }
 }

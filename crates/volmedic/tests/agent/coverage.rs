@@ -9,7 +9,7 @@ use crate::server;
 use crate::stage::{Stage, install_resources};
 
 /// The vantages of a PersistentVolume, or the reason why there are none.
-fn probed(report: &NodeReport, pv: &str) -> String {
+pub(crate) fn probed(report: &NodeReport, pv: &str) -> String {
     let coverage = report.coverage.as_ref().expect("an agent of this version says what it probes");
     let mut groups =
         coverage.groups.iter().filter(|group| group.persistent_volumes.iter().any(|name| name == pv));

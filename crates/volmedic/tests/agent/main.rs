@@ -13,6 +13,7 @@ mod drivers;
 #[allow(dead_code, reason = "shared with the tests of the driver, which use all of it")]
 #[path = "../driver/ground.rs"]
 mod ground;
+mod host_path;
 mod hostile;
 mod http;
 #[path = "../../../heal/tests/api/kind.rs"]

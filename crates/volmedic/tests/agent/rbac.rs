@@ -28,6 +28,7 @@ const NEEDED: &[(&str, &str, Breaks)] = &[
     ("nodevolumehealths", "create", Breaks::Later("cannot create resource \"nodevolumehealths\"")),
     ("nodevolumehealths", "get", Breaks::Later("cannot get resource \"nodevolumehealths\"")),
     ("nodevolumehealths", "patch", Breaks::Later("cannot patch resource \"nodevolumehealths\"")),
+    ("persistentvolumeclaims", "get", Breaks::Later("does not let us get persistentvolumeclaims")),
     ("persistentvolumes", "get", Breaks::Later("does not let us get persistentvolumes")),
     ("pods", "list", Breaks::Start("does not let us list pods")),
     ("pods", "watch", Breaks::Later("does not let us watch pods")),
@@ -60,6 +61,9 @@ async fn lacks(shipped: Rights, right: Right, breaks: &'static Breaks) {
     let mut stage = Stage::new().await;
     let data = stage.volume("data", "ext4").await;
     stage.pod("web", &[&data]).await;
+    let local = stage.host_path("local", stage.ground.path()).await;
+    stage.pending_pod("local", &[&local]).await;
+    stage.set_status("local", serde_json::json!({"phase": "Running"})).await;
     let account = stage.account("poor", &shipped.without(&right)).await;
     let kubeconfig = format!("--kubeconfig={}", account.display());
     let agent = stage.agent(&[&kubeconfig, "--csi-address=/nowhere/csi.sock"]);

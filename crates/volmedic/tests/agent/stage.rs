@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -149,6 +149,32 @@ impl Stage {
         Volume { claim: claim.to_owned(), id, pv: bound.volume.metadata.name.unwrap(), staging }
     }
 
+    /// A claim on a directory of the node.
+    pub(crate) async fn host_path(&self, claim: &str, path: &Path) -> Volume {
+        let pv = format!("pv-{}-{claim}", self.namespace);
+        let (size, modes) = (json!({"storage": "1Gi"}), json!(["ReadWriteOnce"]));
+        let bound = json!({
+            "metadata": {"name": claim},
+            "spec": {"accessModes": modes, "resources": {"requests": size}, "storageClassName": "", "volumeName": pv},
+        });
+        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
+        let made =
+            claims.create(&PostParams::default(), &serde_json::from_value(bound).unwrap()).await.unwrap();
+        let volume = json!({
+            "metadata": {"name": pv},
+            "spec": {
+                "accessModes": modes, "capacity": size, "storageClassName": "",
+                "persistentVolumeReclaimPolicy": "Retain",
+                "hostPath": {"path": path},
+                "claimRef": {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": self.namespace,
+                             "name": claim, "uid": made.metadata.uid},
+            },
+        });
+        let volumes = Api::<PersistentVolume>::all(self.client.clone());
+        volumes.create(&PostParams::default(), &serde_json::from_value(volume).unwrap()).await.unwrap();
+        Volume { claim: claim.to_owned(), id: pv.clone(), pv, staging: String::new() }
+    }
+
     /// A pod that was scheduled here and does not run yet; answers its uid.
     pub(crate) async fn pending_pod(&self, name: &str, volumes: &[&Volume]) -> String {
         let source = |v: &&Volume| json!({"name": v.claim, "persistentVolumeClaim": {"claimName": v.claim}});
@@ -278,10 +304,15 @@ impl Stage {
 
     /// Waits until so many more looks by the host's own eyes have ended. The agent must serve HTTP.
     pub(crate) async fn looks(&self, agent: &Process, more: u64) {
+        self.looks_of(agent, &self.driver, more).await;
+    }
+
+    /// The same of the volumes of another driver.
+    pub(crate) async fn looks_of(&self, agent: &Process, driver: &str, more: u64) {
         let deadline = Instant::now() + PATIENCE;
         let mut enough = None;
         loop {
-            let done = self.looked(agent).await;
+            let done = looked(agent, driver).await;
             let enough = *enough.get_or_insert(done + more);
             if done >= enough {
                 return;
@@ -289,14 +320,6 @@ impl Stage {
             assert!(Instant::now() < deadline, "{done} looks, not {enough}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-    }
-
-    async fn looked(&self, agent: &Process) -> u64 {
-        let (_, text) = agent.get("/metrics").await;
-        let name =
-            format!(r#"csi_volume_health_probe_total{{driver_name="{}",method_name="host","#, self.driver);
-        let counts = text.lines().filter(|line| line.starts_with(&name));
-        counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
     /// Waits until an event was counted this often.
@@ -313,6 +336,14 @@ impl Stage {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
+}
+
+/// How many checks by the host ended.
+async fn looked(agent: &Process, driver: &str) -> u64 {
+    let (_, text) = agent.get("/metrics").await;
+    let name = format!(r#"csi_volume_health_probe_total{{driver_name="{driver}",method_name="host","#);
+    let counts = text.lines().filter(|line| line.starts_with(&name));
+    counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
 /// The rights in deploy/chart/files/rbac-agent.yaml.

@@ -71,7 +71,7 @@ fn check(
 ) -> Placed {
     let facts: HashMap<&str, &Facts> = facts.iter().map(|(name, facts)| (*name, facts)).collect();
     let found = found.iter().map(|found| (found, record.phase));
-    let placed = place(record, found, |name| facts.get(name).copied(), &Layout::new("/k"));
+    let placed = place(record, found, |name| facts.get(name).copied(), |_| None, &Layout::new("/k"));
     let show = |part: &Part| {
         let claim = part.used.claim.as_ref();
         let claim = claim.map_or("-".to_owned(), |claim| format!("{}/{}", claim.name, claim.uid));
@@ -84,6 +84,40 @@ fn check(
     assert_eq!(shown, expected);
     assert_eq!(placed.incomplete, incomplete);
     placed
+}
+
+#[test]
+fn a_directory_of_the_node_is_found_by_its_claim() {
+    let record = pod(&json!([claim("a", "data"), claim("b", "slow")]));
+    let with = |claim: &str, more: &Value| Facts { name: Some("pv".into()), ..volume(claim, more) };
+    let local = with("ns/data", &json!({"hostPath": {"path": "/opt/local/pv"}}));
+    let csi = with("ns/slow", &json!({"csi": {"driver": "d", "volumeHandle": "h"}}));
+    let place = |record: &Record| {
+        let of_claim = |name: &str| {
+            [("data", &local), ("slow", &csi)].into_iter().find(|(n, _)| *n == name).map(|f| f.1)
+        };
+        place(record, [], |_| None, of_claim, &Layout::new("/k"))
+    };
+    let placed = place(&record);
+    let [part] = &placed.parts[..] else { panic!("{placed:?}") };
+    assert_eq!((&*part.key.driver, &*part.key.handle), ("kubernetes.io/host-path", "pv"));
+    assert_eq!(part.source.as_deref(), Some(std::path::Path::new("/opt/local/pv")));
+    assert_eq!(part.used.target, std::path::Path::new("/k/pods/u1/volumes/kubernetes.io~host-path/pv"));
+    assert_eq!(
+        (part.used.access, placed.incomplete),
+        (Access::ReadWrite, true),
+        "the other one is not there yet"
+    );
+    assert_eq!(placed.without_directory, ["data".into(), "slow".into()]);
+    // What a pod waits for is known before the kubelet has begun.
+    let waiting = place(&Record { phase: Phase::Coming, ..record });
+    let keys: Vec<_> =
+        waiting.parts.iter().map(|part| format!("{} {}", part.key.driver, part.key.handle)).collect();
+    assert_eq!(keys, ["kubernetes.io/host-path pv", "d h"]);
+    // Nothing but a path of the host is one.
+    for path in ["", "opt", "/opt/../etc"] {
+        assert_eq!(with("ns/data", &json!({"hostPath": {"path": path}})).host_path, None, "{path}");
+    }
 }
 
 #[test]
@@ -154,8 +188,13 @@ fn read_only_by_whose_wish() {
     let check = |record: &Record, facts: &[(&str, Facts)], access: Access| {
         let facts: HashMap<&str, &Facts> = facts.iter().map(|(name, facts)| (*name, facts)).collect();
         let found = csi("pv-1");
-        let placed =
-            place(record, [(&found, Phase::InUse)], |name| facts.get(name).copied(), &Layout::new("/k"));
+        let placed = place(
+            record,
+            [(&found, Phase::InUse)],
+            |name| facts.get(name).copied(),
+            |_| None,
+            &Layout::new("/k"),
+        );
         assert_eq!(placed.parts[0].used.access, access);
     };
     let writes = pod(&json!([claim("a", "one")]));

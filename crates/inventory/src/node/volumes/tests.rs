@@ -8,6 +8,7 @@ fn part(pod: &str, driver: &str, handle: &str, pv: Option<&str>) -> Part {
         key: Key { driver: driver.into(), handle: handle.into() },
         mode: Mode::Filesystem,
         staging: Some("/staging".into()),
+        source: None,
         fs_type: None,
         used: Use {
             pod: Arc::new(ObjectRef::new(Kind::Pod, "ns", pod, pod)),
