@@ -359,7 +359,7 @@ impl Keeper {
         let since = *self.waiting.entry(uid.into()).or_insert(now);
         if record.phase == Phase::InUse || now >= since + MOUNTS_WITHIN {
             for claim in claims {
-                self.claims.want(&claim_key(record, claim).into(), now);
+                self.claims.want_claim(&claim_key(record, claim).into(), now);
             }
         }
     }

@@ -82,7 +82,20 @@ struct Closed {
 impl Cache {
     /// It will be asked for, unless it already was.
     pub(super) fn want(&mut self, name: &Arc<str>, now: Instant) {
-        if self.entries.len() < MOST && is_name(name) && !self.entries.contains_key(name) {
+        if is_name(name) {
+            self.add(name, now);
+        }
+    }
+
+    /// The same by `namespace/claim`.
+    pub(super) fn want_claim(&mut self, key: &Arc<str>, now: Instant) {
+        if key.split_once('/').is_some_and(|(namespace, claim)| is_name(namespace) && is_name(claim)) {
+            self.add(key, now);
+        }
+    }
+
+    fn add(&mut self, name: &Arc<str>, now: Instant) {
+        if self.entries.len() < MOST && !self.entries.contains_key(name) {
             self.entries.insert(name.clone(), State::Never);
             self.queue.insert((now, name.clone()));
         }
@@ -242,15 +255,8 @@ impl Facts {
     }
 }
 
-/// Whether a PersistentVolume can be called so, or a claim, with its namespace. Nothing else is put into a request.
+/// Whether a PersistentVolume, a claim or a namespace can be called so. Nothing else is put into a request.
 fn is_name(name: &str) -> bool {
-    match name.split_once('/') {
-        Some((namespace, claim)) => is_plain(namespace) && is_plain(claim),
-        None => is_plain(name),
-    }
-}
-
-fn is_plain(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     !name.is_empty() && name.len() <= 253 && name.bytes().all(plain) && !name.starts_with(['.', '-'])
 }
