@@ -1,21 +1,33 @@
 //! The driver's registration with the kubelet, without a sidecar. The kubelet finds the socket in its `plugins_registry`
 //! directory, asks what is behind it, and reports whether it accepted the driver.
+//!
+//! The two calls are answered here and not by the gRPC library. The kubelet sends the percent-encoded path of the socket as the
+//! authority of its requests, and the library refuses every request with such an authority as malformed. What it takes
+//! of HTTP/2 is little: the headers of a request need not be read, because of the two calls only `GetInfo` has an empty
+//! message.
+
+mod wire;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use tokio::net::UnixListener;
-use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::Server;
-use tonic::{Request, Response, Status};
-use volmedic_proto::registration as wire;
-use volmedic_proto::registration::registration_server::{Registration, RegistrationServer};
+use prost::Message;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use volmedic_proto::registration::{PluginInfo, RegistrationStatus};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// What the kubelet calls a CSI driver.
 const KIND: &str = "CSIPlugin";
 /// The version of CSI that the kubelet asks plugins for.
 const VERSION: &str = "1.0.0";
+/// The kubelet needs one connection at a time, for a moment.
+const MOST_CONNECTIONS: usize = 8;
+const LONGEST_CONNECTION: Duration = Duration::from_mins(1);
+/// After a failure to accept, which may be a lack of descriptors.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Where the kubelet finds a driver.
 #[derive(Clone, Debug)]
@@ -26,44 +38,6 @@ pub struct Registrar {
     pub endpoint: PathBuf,
 }
 
-struct Service {
-    driver: String,
-    endpoint: String,
-}
-
-#[tonic::async_trait]
-impl Registration for Service {
-    async fn get_info(
-        &self,
-        _: Request<wire::InfoRequest>,
-    ) -> std::result::Result<Response<wire::PluginInfo>, Status> {
-        Ok(Response::new(wire::PluginInfo {
-            r#type: KIND.to_owned(),
-            name: self.driver.clone(),
-            endpoint: self.endpoint.clone(),
-            supported_versions: vec![VERSION.to_owned()],
-        }))
-    }
-
-    async fn notify_registration_status(
-        &self,
-        request: Request<wire::RegistrationStatus>,
-    ) -> std::result::Result<Response<wire::RegistrationStatusResponse>, Status> {
-        let wire::RegistrationStatus { plugin_registered, error } = request.into_inner();
-        if plugin_registered {
-            tracing::info!(driver = self.driver, "registered with the kubelet");
-        } else {
-            // Not the end: the kubelet tries again.
-            tracing::error!(
-                driver = self.driver,
-                endpoint = self.endpoint,
-                "the kubelet refused the driver: {error}; check that the endpoint is right as the kubelet sees it"
-            );
-        }
-        Ok(Response::new(wire::RegistrationStatusResponse {}))
-    }
-}
-
 /// Serves until `end`.
 pub(crate) async fn serve(
     driver: String,
@@ -72,9 +46,54 @@ pub(crate) async fn serve(
     end: impl Future<Output = ()>,
 ) -> Result<()> {
     let endpoint = registrar.endpoint.display().to_string();
-    Server::builder()
-        .add_service(RegistrationServer::new(Service { driver, endpoint }))
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), end)
-        .await
-        .map_err(|error| Error::io("serve the registration")(std::io::Error::other(error)))
+    let info = PluginInfo {
+        r#type: KIND.to_owned(),
+        name: driver,
+        endpoint,
+        supported_versions: vec![VERSION.to_owned()],
+    };
+    let mut connections = JoinSet::new();
+    tokio::pin!(end);
+    loop {
+        tokio::select! {
+            () = &mut end => return Ok(()),
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, info.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the kubelet could not be heard");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            },
+        }
+    }
+}
+
+async fn connection(stream: UnixStream, info: PluginInfo) {
+    match timeout(LONGEST_CONNECTION, wire::serve(stream, |message| answer(&info, message))).await {
+        Ok(Err(error)) => tracing::debug!(%error, "a connection for the registration ended"),
+        Ok(Ok(())) | Err(_) => {}
+    }
+}
+
+/// The message that answers one, or `None` if it makes no sense.
+fn answer(info: &PluginInfo, message: &[u8]) -> Option<Vec<u8>> {
+    if message.is_empty() {
+        return Some(info.encode_to_vec());
+    }
+    let RegistrationStatus { plugin_registered, error } = RegistrationStatus::decode(message).ok()?;
+    if plugin_registered {
+        tracing::info!(driver = info.name, "registered with the kubelet");
+    } else {
+        // Not the end: the kubelet tries again.
+        tracing::error!(
+            driver = info.name,
+            endpoint = info.endpoint,
+            "the kubelet refused the driver: {error}; check that the endpoint is right as the kubelet sees it"
+        );
+    }
+    // A RegistrationStatusResponse has no fields.
+    Some(Vec::new())
 }

@@ -72,19 +72,20 @@ pub async fn serve_registered(config: Config, registrar: Option<Registrar>) -> R
     let addons_listener = addons_listener.transpose()?;
     let ended = told_to_end()?;
     tracing::info!(socket = %socket.display(), name = config.name, node = config.node_id, "serving");
-    let csi = csi(&driver, listener, end(ended.clone()));
-    let healer = async {
+    // Boxed, because each holds a whole server.
+    let csi = Box::pin(csi(&driver, listener, end(ended.clone())));
+    let healer = Box::pin(async {
         let Some((addons, listener)) = addons.zip(addons_listener) else { return Ok(()) };
         let service = AddonsService { driver: Arc::clone(&driver), addons };
         healer(service, listener, end(ended.clone())).await
-    };
+    });
     // Last, because the kubelet calls the driver as soon as it finds this.
-    let registration = registry.as_ref().map(|at| listen("registration-socket", at, config.socket_mode));
+    let registration = registry.as_ref().map(|at| listen_in_place("registration-socket", at));
     let registration = registration.transpose()?;
-    let registering = async {
+    let registering = Box::pin(async {
         let Some((registrar, listener)) = registrar.as_ref().zip(registration) else { return Ok(()) };
         register::serve(config.name.clone(), registrar, listener, end(ended.clone())).await
-    };
+    });
     let outcome = tokio::select! {
         outcome = async { tokio::try_join!(csi, healer, registering) } => outcome.map(drop),
         () = farewell(&driver, ended.clone()) => Ok(()),
@@ -235,5 +236,22 @@ fn listen(field: &'static str, socket: &Path, mode: u32) -> Result<UnixListener>
     fs::set_permissions(&temporary, fs::Permissions::from_mode(mode))
         .map_err(Error::io(failed("set the mode of")))?;
     fs::rename(&temporary, socket).map_err(Error::io(failed("put in place")))?;
+    Ok(listener)
+}
+
+/// Binds at the final name: the kubelet takes every socket in its directory for a plugin, so no other name may appear
+/// there, and it does not follow one that is renamed. Only root may connect, which the kubelet is.
+fn listen_in_place(field: &'static str, socket: &Path) -> Result<UnixListener> {
+    let failed = |what: &str| format!("{what} the socket {}", socket.display());
+    check(field, socket)?;
+    match fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(Error::io(failed("clear a way for"))(error));
+        }
+        _ => {}
+    }
+    let listener = UnixListener::bind(socket).map_err(Error::io(failed("bind")))?;
+    fs::set_permissions(socket, fs::Permissions::from_mode(0o600))
+        .map_err(Error::io(failed("set the mode of")))?;
     Ok(listener)
 }
