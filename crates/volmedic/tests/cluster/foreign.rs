@@ -4,6 +4,7 @@
 //! `cargo xtask world` runs everything in here and writes the results into docs/driver-matrix.md.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -20,6 +21,7 @@ mod juicefs;
 mod local_path;
 mod measure;
 mod processes;
+mod reference;
 mod short;
 mod world;
 
@@ -50,12 +52,15 @@ impl Disk {
         &self.folder
     }
 
-    /// Writes until nothing is left.
+    /// Writes until nothing is left. Others write there, too, so how much that is cannot be known before.
     fn fill(&self) {
-        let free = rustix::fs::statvfs(&self.folder).unwrap();
-        let file = fs::File::create(self.filler()).unwrap();
-        let whole = free.f_bavail * free.f_frsize;
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, whole).unwrap();
+        let (mut file, zeros) = (fs::File::create(self.filler()).unwrap(), vec![0; 1 << 20]);
+        let full = loop {
+            if let Err(error) = file.write_all(&zeros) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
     }
 
     fn free(&self) {

@@ -9,7 +9,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use super::hostpath::Hostpath;
 use super::local_path::LocalPath;
 use super::measure::Look;
-use super::{install_volmedic, target};
+use super::{install_volmedic, reference, target};
 use crate::agent::say;
 use crate::ready;
 use crate::stage::{KUBECTL_WAITS, Stage};
@@ -53,6 +53,7 @@ fn volumes_of_other_projects_drivers_are_watched() {
     });
     hostpath.remove(&stage);
     local.remove(&stage);
+    reference::is_installed_and_reports(&stage);
     stage.stop();
 }
 
