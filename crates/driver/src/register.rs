@@ -72,9 +72,9 @@ pub(crate) async fn serve(
 }
 
 async fn connection(stream: UnixStream, info: PluginInfo) {
-    match timeout(LONGEST_CONNECTION, wire::serve(stream, |message| answer(&info, message))).await {
-        Ok(Err(error)) => tracing::debug!(%error, "a connection for the registration ended"),
-        Ok(Ok(())) | Err(_) => {}
+    let served = timeout(LONGEST_CONNECTION, wire::serve(stream, |message| answer(&info, message)));
+    if let Ok(Err(error)) = served.await {
+        tracing::debug!(%error, "a connection for the registration ended");
     }
 }
 

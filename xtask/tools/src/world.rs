@@ -69,7 +69,7 @@ fn pages(workspace: &Workspace) -> Result<Vec<(&'static str, String)>> {
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
     let senseless = |path: &str| format!("{path} makes no sense; run `cargo xtask world`");
-    let rows = serde_json::from_str(&read(RESULTS)?).with_context(|| senseless(RESULTS))?;
+    let rows: Vec<table::Row> = serde_json::from_str(&read(RESULTS)?).with_context(|| senseless(RESULTS))?;
     let report = serde_json::from_str(&read(CONFORMANCE)?).with_context(|| senseless(CONFORMANCE))?;
     Ok(vec![(PAGE, table::insert(&read(PAGE)?, &rows)?), (CONFORMANCE_PAGE, rules::page(&report))])
 }

@@ -35,7 +35,7 @@ struct Report {
 }
 
 /// The page, with the table between its two marks.
-pub(super) fn insert(page: &str, rows: &Vec<Row>) -> Result<String> {
+pub(super) fn insert(page: &str, rows: &[Row]) -> Result<String> {
     let (Some((before, rest)), Some((_, after))) = (page.split_once(BEGIN), page.split_once(END)) else {
         bail!("docs/driver-matrix.md lacks the lines between which the table is put: {BEGIN} and {END}");
     };
