@@ -13,6 +13,7 @@ pub const TOOLS: [(&str, &str); 8] = [
     ("codegen", "Write every generated file, or check them with --check"),
     ("dist", "Build what is shipped: static program, image, chart, bill of materials, checksums"),
     ("gallery", "Inject every fault into real volumes and show what the agent reports"),
+    ("simulate", "Run histories of faults from seeds, and compare what is reported with the truth"),
     ("tidy", "Check the architecture and the house rules"),
     ("world", "Run drivers of other projects on a real cluster and show what is reported of faults"),
 ];

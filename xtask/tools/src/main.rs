@@ -17,6 +17,7 @@ mod dist;
 mod gallery;
 mod lex;
 mod metrics;
+mod simulate;
 mod sources;
 mod tidy;
 #[cfg(test)]
@@ -38,6 +39,7 @@ enum Task {
     Codegen(codegen::Args),
     Dist(dist::Args),
     Gallery(gallery::Args),
+    Simulate(simulate::Args),
     Tidy(tidy::Args),
     World(world::Args),
 }
@@ -60,6 +62,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Codegen(args) => codegen::run(&Workspace::here()?, args.check),
         Task::Dist(args) => dist::run(&Workspace::here()?, &args),
         Task::Gallery(args) => gallery::run(&Workspace::here()?, &args),
+        Task::Simulate(args) => simulate::run(&Workspace::here()?, &args),
         Task::Tidy(_) => tidy::run(&Workspace::here()?),
         Task::World(args) => world::run(&Workspace::here()?, &args),
     }

@@ -1,0 +1,138 @@
+//! Defects, each as a piece of text that is right and one that is wrong.
+
+pub(super) struct Mutation {
+    pub(super) name: &'static str,
+    pub(super) file: &'static str,
+    pub(super) right: &'static str,
+    pub(super) wrong: &'static str,
+}
+
+#[rustfmt::skip]
+pub(super) const MUTATIONS: &[Mutation] = &[
+    Mutation {
+        name: "events are ordered by the clock alone",
+        file: "crates/report/src/recall/merge.rs",
+        right: "self.versions(other).map_or(self.at > other.at, |(mine, theirs)| mine > theirs)",
+        wrong: "self.at > other.at",
+    },
+    Mutation {
+        name: "an event whose answer was lost counts twice",
+        file: "crates/report/src/events.rs",
+        right: "if more == 0 {",
+        wrong: "if more < 0 {",
+    },
+    Mutation {
+        name: "a report that failed is dropped",
+        file: "crates/report/src/sender/work.rs",
+        right: "queue.put_back(parcel, again);",
+        wrong: "let _ = again;\n        queue.done(parcel.object());",
+    },
+    Mutation {
+        name: "a report that failed goes behind later ones of its object",
+        file: "crates/report/src/sender/queue.rs",
+        right: "lane.jobs.push_front(job);",
+        wrong: "lane.jobs.push_back(job);",
+    },
+    Mutation {
+        name: "only the first report of an object is sent",
+        file: "crates/report/src/sender/queue.rs",
+        right: "lane.state = LaneState::Ready;\n            self.ready.push_back(object.clone());",
+        wrong: "lane.state = LaneState::Ready;",
+    },
+    Mutation {
+        name: "429 is final",
+        file: "crates/report/src/failure.rs",
+        right: "401 | 408 | 429 | 500.. =>",
+        wrong: "401 | 408 | 500.. =>",
+    },
+    Mutation {
+        name: "403 of an API server that just started is final",
+        file: "crates/report/src/sender/work.rs",
+        right: "const FORBIDDEN_AFTER: Duration = Duration::from_secs(20);",
+        wrong: "const FORBIDDEN_AFTER: Duration = Duration::ZERO;",
+    },
+    Mutation {
+        name: "an end has the name of its beginning",
+        file: "crates/report/src/story.rs",
+        right: "let ending = if good_news { \"end\" } else { \"trouble\" };",
+        wrong: "let ending = if good_news { \"trouble\" } else { \"trouble\" };",
+    },
+    Mutation {
+        name: "the claim's status is not read after a restart",
+        file: "crates/report/src/recall.rs",
+        right: "if !metadata.managed_fields.iter().any(|field| field.manager == manager) {",
+        wrong: "if !manager.is_empty() {",
+    },
+    Mutation {
+        name: "only the first page is read after a restart",
+        file: "crates/report/src/recall/pages.rs",
+        right: "next = page.metadata.next.filter(|token| !token.is_empty());",
+        wrong: "next = page.metadata.next.filter(|_| false);",
+    },
+    Mutation {
+        name: "nothing is recalled after a restart",
+        file: "crates/roles/src/controller.rs",
+        right: "board.lock_ledger().recall(memo);",
+        wrong: "drop(memo);",
+    },
+    Mutation {
+        name: "what was interrupted before its status is not settled",
+        file: "crates/roles/src/controller.rs",
+        right: "tasks.spawn(recalled::settle(reporter.clone(), board.clone(), recalled.unsettled));",
+        wrong: "tasks.spawn(recalled::settle(reporter.clone(), board.clone(), Vec::new()));",
+    },
+    Mutation {
+        name: "who was told is forgotten",
+        file: "crates/report/src/reporter.rs",
+        right: "statuses.prime(stored);",
+        wrong: "statuses.prime(&stored[..0]);",
+    },
+    Mutation {
+        name: "a probe that failed heals",
+        file: "crates/health/src/ledger/note.rs",
+        right: "self.fail(policy, now, why, &mut news);\n            return news;",
+        wrong: "self.fail(policy, now, why, &mut news);\n            self.hold(policy, now, now, Conditions::default());\n            self.tell_difference(policy, now, &mut news);\n            return news;",
+    },
+    Mutation {
+        name: "what is recalled counts as not reported",
+        file: "crates/health/src/ledger/note.rs",
+        right: "self.told = self.held.iter().map(",
+        wrong: "self.told = self.held.iter().take(0).map(",
+    },
+    Mutation {
+        name: "being seen again is reported at every probe",
+        file: "crates/health/src/ledger/note.rs",
+        right: "if let Some(since) = self.blind_since.take() {",
+        wrong: "if let Some(since) = self.blind_since {",
+    },
+    Mutation {
+        name: "one absence from a list of the unhealthy is not enough, and two neither",
+        file: "crates/health/src/ledger/note.rs",
+        right: "self.unlisted = self.unlisted.saturating_add(1);",
+        wrong: "self.unlisted = 1;",
+    },
+    Mutation {
+        name: "a list that broke off counts as complete",
+        file: "crates/monitor/src/run.rs",
+        right: "pipe.list_ended(&end, clock());",
+        wrong: "let _ = end;\n                    pipe.list_ended(&ListEnd::Complete, clock());",
+    },
+    Mutation {
+        name: "a leader that cannot renew goes on",
+        file: "crates/lease/src/election.rs",
+        right: "if self.remaining(now).is_some_and(|left| left.is_zero()) {",
+        wrong: "if self.remaining(now).is_some_and(|left| !left.is_zero() && left.is_zero()) {",
+    },
+    Mutation {
+        name: "a lease that is held is taken",
+        file: "crates/lease/src/election.rs",
+        right: "now.saturating_duration_since(*at) < Duration::from_secs(seconds)",
+        wrong: "now.saturating_duration_since(*at) < Duration::from_secs(seconds.min(0))",
+    },
+    Mutation {
+        name: "a status is never written",
+        file: "crates/report/src/reporter.rs",
+        right: "                && let Some(job) = StatusJob::new(object, notice)\n            {\n                self.sender.push(Errand::status(object, job));",
+        wrong: "                && let Some(job) = StatusJob::new(object, notice)\n            {\n                drop(job);",
+    },
+];
