@@ -19,8 +19,8 @@ use run::{Figure, Subject};
 
 /// Each command is run so often, in turn; the median counts.
 const RUNS: usize = 3;
-/// Claims that are ill, of all.
-const ILL: usize = 1000;
+/// Number of unhealthy claims.
+const UNHEALTHY: usize = 1000;
 const WRITERS: usize = 32;
 /// No command takes longer.
 const LIMIT: Duration = Duration::from_mins(5);
@@ -46,7 +46,7 @@ pub(crate) struct Args {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) machine: Machine,
-    /// Claims, and what each command took with so many.
+    /// Number of claims, and what each command took with it.
     pub(crate) rows: Vec<(usize, Vec<Figure>)>,
 }
 
@@ -78,12 +78,12 @@ async fn measure_all(args: &Args, outcome: &mut Outcome) -> Result<()> {
     if !applied.status.success() {
         bail!("the resources cannot be installed: {}", String::from_utf8_lossy(&applied.stderr));
     }
-    let mut ill = 0;
+    let mut unhealthy = 0;
     for &claims in &args.claims {
         ground.fill(claims).await?;
-        let wanted = ILL.min(claims / 10);
-        hurt(&ground, ill..wanted.max(ill)).await?;
-        ill = ill.max(wanted);
+        let wanted = UNHEALTHY.min(claims / 10);
+        hurt(&ground, unhealthy..wanted.max(unhealthy)).await?;
+        unhealthy = unhealthy.max(wanted);
         let subjects = subjects(args, &ground).await?;
         let mut figures = Vec::new();
         for _ in 0..RUNS {

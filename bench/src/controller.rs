@@ -1,4 +1,4 @@
-//! The controller as a process, at rest and while a thousand volumes fail, beside whoever else does its work.
+//! The controller as a process, at rest and while a thousand volumes fail, beside the other programs that do its work.
 
 mod measure;
 
@@ -14,7 +14,7 @@ use crate::peer::{self, Peer};
 use crate::{page, say};
 use measure::Measured;
 
-/// Passes at rest that are looked at. At the default interval of five minutes that is almost an hour.
+/// Number of passes at rest that are measured. At the default interval of five minutes that is almost an hour.
 const QUIET_PASSES: usize = 10;
 const BARE_PASSES: u32 = 10;
 /// Peers keep whole objects in memory; more than this could be more than the machine has.
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     made_by: String,
 }
 
-/// How the driver tells of its volumes.
+/// How the driver reports its volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// All volumes with their conditions: the older dialect, which peers know.

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::say;
 
 const WRITERS: usize = 48;
-const TELL_EVERY: Duration = Duration::from_secs(15);
+const REPORT_EVERY: Duration = Duration::from_secs(15);
 /// A busy server may refuse a write or lose a connection. So often it is tried again.
 const TRIES: u32 = 5;
 
@@ -26,7 +26,7 @@ pub(crate) fn claim(index: usize) -> String {
     format!("data-database-{index:06}")
 }
 
-/// Makes the pairs with the numbers in `range`, spread over the namespaces. The driver is not told of them.
+/// Makes the pairs with the numbers in `range`, spread over the namespaces. The driver does not know them.
 pub(crate) async fn fill(
     client: &Client,
     namespaces: &[String],
@@ -35,7 +35,7 @@ pub(crate) async fn fill(
 ) -> Result<()> {
     let (start, count, first) = (Instant::now(), range.len(), range.start);
     say::line(&format!("filling the API server: {count} pairs of volume and claim beside {first}"));
-    let mut told = Instant::now();
+    let mut reported = Instant::now();
     let made = stream::iter(range)
         .map(|index| pair(client, &namespaces[index % namespaces.len()], driver, index))
         .buffer_unordered(WRITERS);
@@ -43,8 +43,8 @@ pub(crate) async fn fill(
     let mut done: u32 = 0;
     while made.try_next().await?.is_some() {
         done += 1;
-        if told.elapsed() >= TELL_EVERY {
-            told = Instant::now();
+        if reported.elapsed() >= REPORT_EVERY {
+            reported = Instant::now();
             let left = start.elapsed() / done * u32::try_from(count).unwrap_or(u32::MAX).saturating_sub(done);
             say::line(&format!(
                 "  {done} of {count} after {} s, about {} s to go",

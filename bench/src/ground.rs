@@ -61,7 +61,7 @@ impl Ground {
         Ok(Self { sim, client, audit: Audit::new(&log), plane, namespaces, filled: 0, folder })
     }
 
-    /// Sees to it that there are so many volumes; there are never fewer than before.
+    /// Makes volumes until there are this many; there are never fewer than before.
     pub(crate) async fn fill(&mut self, volumes: usize) -> Result<()> {
         if volumes > self.filled {
             fill::fill(&self.client, &self.namespaces, DRIVER, self.filled..volumes).await?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs;
 
-/// Cores and memory, and nothing that tells which machine it is.
+/// Cores and memory, and nothing that identifies the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Machine {
     cores: usize,

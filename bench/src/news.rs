@@ -29,10 +29,10 @@ impl News {
     }
 
     /// When the last of `count` claims had an event with this reason. Each claim counts once.
-    pub(crate) async fn told(&mut self, reason: &str, count: usize, limit: Duration) -> Result<Instant> {
+    pub(crate) async fn reported(&mut self, reason: &str, count: usize, limit: Duration) -> Result<Instant> {
         let mut claims = HashSet::new();
         match tokio::time::timeout(limit, self.collect(reason, count, &mut claims)).await {
-            Ok(told) => told,
+            Ok(reported) => reported,
             Err(_) => {
                 bail!("{} of {count} claims had an event {reason} after {} s", claims.len(), limit.as_secs())
             }

@@ -10,7 +10,7 @@ use crate::{audit, bare};
 const BUDGET_VOLUMES: usize = 100_000;
 const BUDGET_RESIDENT: u64 = 48 << 20;
 const BUDGET_PASS: f64 = 1.5;
-const BUDGET_TOLD: Duration = Duration::from_secs(10);
+const BUDGET_REPORTED: Duration = Duration::from_secs(10);
 
 const COLUMNS: [&str; 10] = [
     "volumes",
@@ -81,7 +81,7 @@ fn cells(row: &Row) -> Vec<String> {
         milliseconds(measured.cpu_per_pass),
         milliseconds(measured.pass),
         against_bare(row),
-        format!("{:.1}", measured.told.as_secs_f64()),
+        format!("{:.1}", measured.reported.as_secs_f64()),
         format!("{:.1}", measured.took_back.as_secs_f64()),
     ]
 }
@@ -131,7 +131,7 @@ fn against_peers(outcome: &Outcome) -> String {
             of(a.resident, b.resident),
             ratio(a.cpu_per_pass, b.cpu_per_pass),
             ratio(a.pass, b.pass),
-            ratio(a.told, b.told)
+            ratio(a.reported, b.reported)
         );
     }
     if text.is_empty() { text } else { format!("Beside each other:\n\n{text}\n") }
@@ -150,11 +150,11 @@ fn budgets(outcome: &Outcome) -> String {
             ),
             (writes == 0, format!("{writes} writes at rest beside the lease, at most 0")),
             (
-                measured.told <= BUDGET_TOLD,
+                measured.reported <= BUDGET_REPORTED,
                 format!(
                     "{} failures reported in {:.1} s, at most 10",
                     measured.failures,
-                    measured.told.as_secs_f64()
+                    measured.reported.as_secs_f64()
                 ),
             ),
         ];

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::machine::field;
 
-/// Ends within this time after it is told to, or is killed.
+/// Time in which it must end after SIGTERM; then it is killed.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// Killed when dropped.
@@ -110,7 +110,7 @@ impl Program {
         fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
     }
 
-    /// Tells it to end, and waits until it has.
+    /// Sends it SIGTERM, and waits until it has ended.
     pub(crate) fn end(mut self) -> Result<()> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_ends_by_itself_is_told_with_its_log() {
+    fn a_program_that_ends_by_itself_is_reported_with_its_log() {
         let folder = tempfile::tempdir().unwrap();
         let script = ["-c".to_owned(), "echo no driver here >&2; exit 3".to_owned()];
         let mut program = Program::start(Path::new("/bin/sh"), &script, &folder.path().join("log")).unwrap();

@@ -15,7 +15,7 @@ use crate::fill::handle;
 use crate::ground::Ground;
 use crate::process::{Memory, Program};
 
-/// Each volume is looked at once in this time. By default it is a minute.
+/// Each volume is checked once in this time. By default it is a minute.
 pub(super) const INTERVAL: Duration = Duration::from_secs(20);
 /// What does not answer in this time is hung.
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Rest {
     pub(super) volumes: usize,
-    /// From its start until every volume was looked at.
+    /// From its start until every volume was checked.
     pub(super) first_pass: Duration,
     pub(super) memory: Memory,
     /// Of the agent alone, and of its helpers.
@@ -50,12 +50,12 @@ pub(super) struct Hang {
     /// From a change of all others until the last of them was seen.
     pub(super) others_seen: Duration,
     /// From the end of both until all was seen to be well.
-    pub(super) well_again: Duration,
+    pub(super) recovered: Duration,
     /// From then until no helper was left.
     pub(super) reaped: Duration,
-    /// While some hang and the others are well.
+    /// While some hang and the others are healthy.
     pub(super) memory: Memory,
-    /// At the end, when all others had changed at once as well.
+    /// At the end, when all others had changed together too.
     pub(super) peak_of_all: u64,
     pub(super) helpers: Helpers,
 }
@@ -76,7 +76,7 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// Starts it and waits until it has looked at everything once.
+    /// Starts it and waits until it has checked every volume once.
     pub(super) async fn start(ground: &Ground, node: &Node, program: &Path, volumes: usize) -> Result<Self> {
         let log = ground.folder().join(format!("agent-{volumes}.log"));
         let arguments = [
@@ -132,7 +132,7 @@ impl Agent {
         })
     }
 
-    /// Some volumes hang; while they do, all others change; then all is well again.
+    /// Some volumes hang; while they do, all others change; then all recover.
     pub(super) async fn hang(&mut self, node: &mut Node) -> Result<Hang> {
         self.helpers = Helpers::default();
         let (hung, others): (Vec<String>, Vec<String>) =
@@ -156,7 +156,7 @@ impl Agent {
         self.all_said("recovered from Inaccessible/IOHung", &hung).await?;
         let of_capacity = |line: &str| line.contains("recovered from") && line.contains("/OutOfCapacity");
         self.all_of(of_capacity, &others).await?;
-        let (well_again, began) = (began.elapsed(), Instant::now());
+        let (recovered, began) = (began.elapsed(), Instant::now());
         let helpers = self.helpers;
         self.until("no helper is left", |agent| {
             let stuck = agent.metric(r#"volmedic_helpers{state="stuck"}"#)?;
@@ -167,7 +167,7 @@ impl Agent {
             volumes: self.volumes,
             hung_seen,
             others_seen,
-            well_again,
+            recovered,
             reaped: began.elapsed(),
             memory,
             peak_of_all: self.program.memory()?.peak,
@@ -228,7 +228,7 @@ impl Agent {
         fs::read_to_string(&self.log).with_context(|| format!("cannot read {}", self.log.display()))
     }
 
-    /// Looks by the host's own eyes so far.
+    /// Number of host checks so far.
     fn looks(&self) -> Result<u64> {
         let metrics = self.metrics()?;
         let counts = metrics.lines().filter(|line| {

@@ -104,7 +104,7 @@ impl Node {
         &self.kubelet
     }
 
-    /// Sees to it that there are so many volumes in pods; there are never fewer than before.
+    /// Makes volumes in pods until there are this many; there are never fewer than before.
     pub(super) async fn fill(&mut self, ground: &Ground, volumes: usize) -> Result<()> {
         let names = ground.namespaces();
         while self.filled < volumes {
@@ -158,7 +158,7 @@ impl Node {
         fs::write(place.join("vol_data.json"), note.to_string()).context("cannot write a note")
     }
 
-    /// Stops whoever serves the volumes in userspace, or lets them go on.
+    /// Stops the FUSE servers of the volumes, or lets them go on.
     pub(super) fn freeze(&self, frozen: bool) -> Result<()> {
         let action = if frozen { "inject" } else { "clear" };
         for (id, _) in &self.hanging {
@@ -210,7 +210,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Whoever is frozen would stay for ever.
+        // A stopped server would stay for ever.
         let _ = self.freeze(false);
         unmount_below(&self.folder);
     }

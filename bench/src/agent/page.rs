@@ -64,7 +64,7 @@ pub(super) fn figures(outcome: &Outcome) -> String {
 }
 
 fn of_hang(hang: &Hang) -> String {
-    let Hang { volumes, hung_seen, others_seen, well_again, reaped, memory, peak_of_all, helpers } = hang;
+    let Hang { volumes, hung_seen, others_seen, recovered, reaped, memory, peak_of_all, helpers } = hang;
     format!(
         "With {HUNG} of {volumes} volumes hung:\n\n\
          - the hung ones were known as such {:.1} s after they hung\n\
@@ -79,7 +79,7 @@ fn of_hang(hang: &Hang) -> String {
         mib(helpers.memory),
         mib(memory.resident),
         mib(*peak_of_all),
-        well_again.as_secs_f64(),
+        recovered.as_secs_f64(),
         reaped.as_secs_f64()
     )
 }
@@ -106,7 +106,7 @@ fn budgets(outcome: &Outcome) -> String {
             format!("{} MiB resident while {HUNG} hang, at most 30", mib(resident)),
         );
         let (seen, others) = (hang.others_seen.as_secs_f64(), hang.volumes - HUNG);
-        // A look that begins in time also has to end, and be written down.
+        // A check that begins in time also has to end, and be written down.
         promise(
             hang.others_seen <= INTERVAL + INTERVAL / 10,
             format!("the other {others} checked in {seen:.1} s, at most the interval and a tenth of it"),
@@ -178,7 +178,7 @@ mod tests {
             volumes: BUDGET_VOLUMES,
             hung_seen: time,
             others_seen,
-            well_again: time,
+            recovered: time,
             reaped: time,
             memory,
             peak_of_all: resident,
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_and_what_is_missed_is_told_apart() {
+    fn what_is_kept_and_what_is_missed_is_distinguished() {
         let kept = budgets(&outcome(30 << 20, Requests::new(), INTERVAL, HELPERS + HUNG));
         assert_eq!((kept.matches("- kept: ").count(), kept.matches("MISSED").count()), (5, 0), "{kept}");
         let asked = Requests::from([(("create".to_owned(), "events".to_owned()), 1)]);

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 use crate::process::Program;
 
-/// How often the memory is looked at.
+/// How often the memory is read.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 pub(super) struct Subject {

@@ -16,7 +16,7 @@ use crate::say;
 
 /// From one list to the next. Short, to see many; long enough for each to end before the next begins.
 const INTERVAL: Duration = Duration::from_secs(3);
-/// Volumes that fail at once.
+/// Number of volumes that fail together.
 pub(crate) const FAILURES: usize = 1000;
 /// For the first list, which waits for everything to be read from the API server.
 const FIRST_LIMIT: Duration = Duration::from_mins(10);
@@ -46,7 +46,7 @@ pub(crate) struct Measured {
     pub(crate) resident: u64,
     /// Up to then.
     pub(crate) peak: u64,
-    /// Up to the end, with a thousand failures told and taken back.
+    /// Up to the end, with a thousand failures reported and recovered.
     pub(crate) peak_of_all: u64,
     pub(crate) cpu_per_pass: Duration,
     /// From the question for the first page to the answer with the last, as the driver saw it.
@@ -56,7 +56,7 @@ pub(crate) struct Measured {
     pub(crate) at_rest: Requests,
     pub(crate) failures: usize,
     /// From the list that showed the failures to the last event.
-    pub(crate) told: Duration,
+    pub(crate) reported: Duration,
     /// From the list that showed the recovery to the last event.
     pub(crate) took_back: Duration,
 }
@@ -124,7 +124,7 @@ async fn watch(
         reason: "DiskDegrading".into(),
         message: "the disk is slow to answer".into(),
     };
-    let told = turn(ground, program, &victims, Some(&trouble), "VolumeConditionAbnormal").await?;
+    let reported = turn(ground, program, &victims, Some(&trouble), "VolumeConditionAbnormal").await?;
     let took_back = turn(ground, program, &victims, None, "VolumeConditionNormal").await?;
     settle(ground).await?;
     let peak_of_all = program.memory()?.peak;
@@ -138,12 +138,12 @@ async fn watch(
         quiet_passes,
         at_rest,
         failures,
-        told,
+        reported,
         took_back,
     })
 }
 
-/// Changes the health of many volumes between two lists. From the list that shows it, how long until all is told?
+/// Changes the health of many volumes between two lists. From the list that shows it, how long until all is reported?
 async fn turn(
     ground: &Ground,
     program: &mut Program,
@@ -162,14 +162,14 @@ async fn turn(
             behaviour.volumes.insert(victim.clone(), trouble.cloned().into_iter().collect());
         }
     }
-    let told = news.told(reason, victims.len(), NEWS_LIMIT).await?;
+    let reported = news.reported(reason, victims.len(), NEWS_LIMIT).await?;
     program.must_run()?;
     let shown = ground.sim.behaviour().walks.iter().map(|walk| walk.began).find(|began| *began >= changed);
-    Ok(told - shown.context("a change was reported that no list has shown")?)
+    Ok(reported - shown.context("a change was reported that no list has shown")?)
 }
 
-/// Waits until the program has written all it had to: it is still storing what its events have told already, and
-/// whatever it leaves undone would fall to the next.
+/// Waits until the program has written all it had to: it is still storing what its events have reported already, and
+/// the rest would be left to the next program.
 async fn settle(ground: &Ground) -> Result<()> {
     let deadline = Instant::now() + NEWS_LIMIT;
     loop {
@@ -184,7 +184,7 @@ async fn settle(ground: &Ground) -> Result<()> {
     }
 }
 
-/// Waits until so many lists have come to their end.
+/// Waits until this many lists have ended.
 async fn walks(sim: &Sim, program: &mut Program, count: usize, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     // A list that is begun while another fails never ends; only those that did count.
@@ -198,7 +198,7 @@ async fn walks(sim: &Sim, program: &mut Program, count: usize, limit: Duration) 
     Ok(())
 }
 
-/// How long the lists took that came to their end, after the first so many.
+/// How long the lists took that ended, without the first `after`.
 pub(crate) fn times(sim: &Sim, after: usize) -> Vec<Duration> {
     sim.behaviour().walks.iter().filter_map(|walk| walk.took).skip(after).collect()
 }

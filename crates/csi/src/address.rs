@@ -10,7 +10,7 @@ use thiserror::Error;
 /// `sun_path` holds 108 bytes, one of them the closing zero.
 const MAX_PATH: usize = 107;
 
-/// The path of a driver's socket. Parsing touches no file; [`Address::check`] looks.
+/// The path of a driver's socket. Parsing touches no file; [`Address::check`] does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     path: PathBuf,

@@ -43,7 +43,7 @@ pub struct OldCondition {
     pub message: String,
 }
 
-/// A volume as ListVolumes and ControllerGetVolume tell of it. No condition: its health was not told.
+/// A volume as ListVolumes and ControllerGetVolume report it. No condition: its health was not reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedVolume {
     pub volume_id: String,
@@ -70,7 +70,7 @@ pub struct Usage {
     pub available: i64,
 }
 
-/// NodeGetVolumeStats: usage, and in the old dialect a condition. No condition: the health was not told.
+/// NodeGetVolumeStats: usage, and in the old dialect a condition. No condition: the health was not reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
     pub usage: Vec<Usage>,
@@ -100,7 +100,7 @@ impl<'a> Cleaner<'a> {
         Self { oddities: Oddities::default(), secrets }
     }
 
-    /// The id of a listed volume. It is never cut or mended, because it must match what Kubernetes knows.
+    /// The id of a listed volume. It is never cut or corrected, because it must match what Kubernetes knows.
     fn id(&mut self, bytes: &[u8]) -> Result<String, Nameless> {
         if bytes.is_empty() {
             self.oddities.note(Oddity::EmptyId);

@@ -1,7 +1,5 @@
-//! Waiting longer after each failure, up to a cap, and never in step with others.
+//! Waiting longer after each failure, up to a cap, with jitter.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::time::Duration;
 
 /// Doubles from `first` to `cap`; each wait is between half of that and all of it.
@@ -10,22 +8,19 @@ pub struct Backoff {
     first: Duration,
     cap: Duration,
     failures: u32,
-    // std's only source of randomness; good enough to keep sidecars from knocking in step.
-    dice: RandomState,
 }
 
 impl Backoff {
     pub fn new(first: Duration, cap: Duration) -> Self {
-        Self { first, cap: cap.max(first), failures: 0, dice: RandomState::new() }
+        Self { first, cap: cap.max(first), failures: 0 }
     }
 
-    /// How long to wait after one more failure.
+    /// How long to wait after another failure.
     pub fn failed(&mut self) -> Duration {
         let doubled = self.first.saturating_mul(1_u32.checked_shl(self.failures).unwrap_or(u32::MAX));
         let whole = doubled.min(self.cap);
         self.failures = self.failures.saturating_add(1);
-        let parts = u32::try_from(self.dice.hash_one(self.failures) % 1024).unwrap_or(0);
-        whole * (1024 + parts) / 2048
+        whole * (1024 + fastrand::u32(..1024)) / 2048
     }
 
     pub fn succeeded(&mut self) {
@@ -50,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn two_do_not_walk_in_step() {
+    fn two_clients_do_not_wait_equally_long() {
         let waits = || {
             let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
             (0..8).map(|_| backoff.failed()).collect::<Vec<_>>()

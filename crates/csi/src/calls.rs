@@ -37,7 +37,7 @@ impl Session {
         self.asked(Method::ControllerGetVolumeHealth, volume, got.await?)
     }
 
-    /// Old dialect, controller. An answer without a condition tells nothing about health.
+    /// Old dialect, controller. An answer without a condition says nothing about health.
     pub async fn volume(&self, volume: &str) -> Result<ListedVolume, CallError> {
         let request = csi::ControllerGetVolumeRequest { volume_id: volume.into() };
         let got = self.ask(request, self.about(volume, Secrets::none()), |cleaner, answer| {

@@ -13,7 +13,7 @@ pub enum ControllerProbe {
     ListVolumes,
     /// ControllerGetVolume with conditions: old dialect, volume by volume.
     GetVolume,
-    /// The driver tells nothing about health.
+    /// The driver does not report health.
     None,
 }
 
@@ -103,7 +103,7 @@ pub enum NodeProbe {
     VolumeHealth,
     /// NodeGetVolumeStats with a condition: old dialect.
     StatsCondition,
-    /// The driver tells nothing about health.
+    /// The driver does not report health.
     None,
 }
 
@@ -111,9 +111,9 @@ pub enum NodeProbe {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeChoice {
     pub volume: NodeProbe,
-    /// NodeGetStorageHealth tells about the storage behind the node.
+    /// NodeGetStorageHealth reports on the storage behind the node.
     pub storage: bool,
-    /// NodeGetVolumeStats tells how full volumes are.
+    /// NodeGetVolumeStats reports how full volumes are.
     pub usage: bool,
     /// Requests may carry a staging path.
     pub stages: bool,
@@ -129,7 +129,7 @@ pub fn node(features: &Features) -> NodeChoice {
         NodeProbe::None
     };
     let storage = features.node_storage_health();
-    // In the old dialect a driver with VOLUME_CONDITION must answer NodeGetVolumeStats as well.
+    // In the old dialect a driver with VOLUME_CONDITION must also answer NodeGetVolumeStats.
     let usage = features.node_stats() || features.node_condition();
     let sentence = match (volume, storage, usage) {
         (NodeProbe::VolumeHealth, true, _) => {
@@ -201,10 +201,10 @@ mod tests {
         check_controller(&[11], "None else None confirms false: the driver has VOLUME_CONDITION but neither");
         check_controller(&[3, 12], "None else None confirms false: the driver's controller reports nothing");
         check_controller(&[], "None else None confirms false: the driver's controller reports nothing");
-        // Both dialects at once: the new one, all the way down to its fallback.
+        // Both dialects: the new one, all the way down to its fallback.
         check_controller(&[3, 11, 12, 16, 17], "ListHealth else Some(GetHealth) confirms true");
         check_controller(&[3, 11, 12, 16], "GetHealth else None confirms true");
-        // Numbers nobody knows change nothing.
+        // Unknown numbers change nothing.
         check_controller(&[-1, 0, 16, 17, 4000], "ListHealth else Some(GetHealth) confirms true");
     }
 

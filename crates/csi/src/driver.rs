@@ -1,4 +1,4 @@
-//! A driver as it is kept: connected, introduced, and connected again for as long as it takes.
+//! Keeps a driver connected: connects, asks for its name and capabilities, and connects again for as long as it takes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub enum Protocol {
     Addons,
 }
 
-/// How a driver is talked to.
+/// How to talk to a driver.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub protocol: Protocol,
@@ -36,9 +36,9 @@ pub struct Settings {
     /// The first pause after a failed connection, and the longest.
     pub first_pause: Duration,
     pub longest_pause: Duration,
-    /// How many calls may be under way at once; no limit if absent.
+    /// Maximum number of concurrent calls; no limit if absent.
     pub max_in_flight: Option<usize>,
-    /// The name the driver must have. If absent, the first name it tells is the one it must keep.
+    /// The name the driver must have. If absent, the first name it reports is the one it must keep.
     pub expected_name: Option<String>,
 }
 
@@ -63,7 +63,7 @@ pub enum State {
     Ready(Session),
 }
 
-/// Keeps a driver connected in the background, for ever, with growing pauses between failures. Dropping the last clone
+/// Keeps a driver connected in the background, with growing pauses between failures. Dropping the last clone
 /// ends that.
 #[derive(Clone, Debug)]
 pub struct Driver {
@@ -72,7 +72,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Starts to connect. Needs a tokio runtime; returns at once.
+    /// Starts to connect. Needs a tokio runtime; returns immediately.
     pub fn start(address: Address, settings: Settings, metrics: Metrics) -> Self {
         let place = format!("at {address}").into();
         let early = CallError::new(place, None, Kind::Unreachable, "it has not been tried yet");
@@ -93,12 +93,12 @@ impl Driver {
     pub async fn ready_within(&self, deadline: Duration) -> Result<Session, CallError> {
         let mut state = self.state.clone();
         let ready = async { state.wait_for(|state| matches!(state, State::Ready(_))).await.is_ok() };
-        // Whether it came in time or not, the state tells.
+        // Whether it came in time or not, the state says.
         let _ = timeout(deadline, ready).await;
         self.session()
     }
 
-    /// For those who want to know of every change, such as a restart of the driver.
+    /// Changes on every connection and disconnection, such as a restart of the driver.
     pub fn watch(&self) -> watch::Receiver<State> {
         self.state.clone()
     }
@@ -121,7 +121,7 @@ async fn keep(address: Address, settings: Settings, metrics: Metrics, state: wat
     let mut backoff = Backoff::new(settings.first_pause, settings.longest_pause);
     let mut known_as = settings.expected_name.clone();
     let mut generation = 0;
-    let mut told = None;
+    let mut logged = None;
     loop {
         let connecting = async {
             let link = Link::dial(&address, settings.deadline, metrics.clone(), slots.clone()).await?;
@@ -148,8 +148,8 @@ async fn keep(address: Address, settings: Settings, metrics: Metrics, state: wat
             }
             Err(why) => why,
         };
-        // The same failure again and again is told once.
-        if told.replace(why.kind()) == Some(why.kind()) {
+        // The same failure again and again is logged once.
+        if logged.replace(why.kind()) == Some(why.kind()) {
             tracing::debug!("{why}");
         } else {
             tracing::warn!("{why}");

@@ -274,7 +274,7 @@ impl CallError {
         self.0.kind.duty()
     }
 
-    /// The name of the driver, or "at" and its socket while it has not told its name.
+    /// The name of the driver, or "at" and its socket while its name is unknown.
     pub fn driver(&self) -> &str {
         &self.0.driver
     }

@@ -1,4 +1,4 @@
-//! What a driver says it can do, as raw numbers. A number nobody knows is kept and harms nothing.
+//! What a driver says it can do, as raw numbers. An unknown number is kept and harms nothing.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::wire::{Malformed, Value, fields};
 const MAX_CAPABILITIES: usize = 256;
 
 /// The field of csi-addons' Capability that announces a healer. Upstream has not handed the number out, so a
-/// caller may be told another one.
+/// caller may be configured with another one.
 pub const HEALER_FIELD: u32 = 7;
 const HEALER_TYPE: u64 = 1;
 
@@ -77,7 +77,7 @@ impl Features {
         self.controller.has(ControllerType::GetVolume as i32)
     }
 
-    /// The controller tells conditions in the old dialect.
+    /// The controller reports conditions in the old dialect.
     pub fn controller_condition(&self) -> bool {
         self.controller.has(ControllerType::VolumeCondition as i32)
     }
@@ -109,7 +109,7 @@ impl Features {
         self.node.has(NodeType::GetVolumeStats as i32)
     }
 
-    /// The node tells conditions in the old dialect.
+    /// The node reports conditions in the old dialect.
     pub fn node_condition(&self) -> bool {
         self.node.has(NodeType::VolumeCondition as i32)
     }

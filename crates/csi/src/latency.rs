@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::method::Method;
 
-/// So many calls of each kind are remembered.
+/// Maximum number of calls of each kind that are remembered.
 const LATEST: usize = 128;
 
 /// How calls of one kind went.

@@ -28,10 +28,10 @@ use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 use crate::wire::Malformed;
 
-/// The driver is told a little more time than it has, so that our own clock decides.
+/// The deadline sent to the driver is a little later than ours, so that our own clock decides.
 const GRACE: Duration = Duration::from_millis(50);
 /// The header has room for eight digits; the library panics on more than they can say.
-const LONGEST_TOLD: Duration = Duration::from_hours(24);
+const LONGEST_SENT: Duration = Duration::from_hours(24);
 /// How the gRPC library begins its complaint about an answer beyond the limit, without a message, or without an end.
 /// Tests hold it to these words.
 const TOO_LARGE: &str = "Error, decoded message length too large";
@@ -86,7 +86,7 @@ impl Link {
                 stream.map(TokioIo::new).ok_or_else(|| std::io::Error::other("the connection has ended"))
             }
         });
-        // No keep-alive pings: a unix socket tells when its peer dies, and Go's server hangs up on pings.
+        // No keep-alive pings: a unix socket reports when its peer dies, and Go's server hangs up on pings.
         let endpoint = Endpoint::from_static("http://localhost").http2_max_header_list_size(MAX_HEADERS);
         let channel = endpoint.connect_with_connector_lazy(connector);
         let grpc = tonic::client::Grpc::new(Tidy::new(channel));
@@ -155,12 +155,12 @@ impl Link {
         let mut grpc = self.grpc.clone().max_decoding_message_size(R::METHOD.limit());
         grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
         let mut request = tonic::Request::new(request);
-        request.set_timeout(deadline.saturating_add(GRACE).min(LONGEST_TOLD));
+        request.set_timeout(deadline.saturating_add(GRACE).min(LONGEST_SENT));
         let path = PathAndQuery::from_static(R::METHOD.path());
         grpc.unary(request, path, RawCodec::default()).await.map(tonic::Response::into_inner)
     }
 
-    /// Tells apart what the driver said, what the connection did and what our own clock did.
+    /// Distinguishes an error of the driver, of the connection and of our own deadline.
     fn classify(&self, status: &Status, late: bool, method: Method) -> (Kind, String) {
         let message = status.message();
         if late && status.code() == Code::Cancelled {

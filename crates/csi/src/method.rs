@@ -53,8 +53,8 @@ impl Method {
         self.path().rsplit('/').next().unwrap_or_default()
     }
 
-    /// The largest answer taken. Lists may be 64 MiB and a little; what tells of one volume, or of the driver
-    /// itself, has no business being large.
+    /// The largest answer taken. Lists may be 64 MiB and a little; an answer about one volume, or about the driver
+    /// itself, is small.
     pub(crate) const fn limit(self) -> usize {
         match self {
             Self::ListVolumes | Self::ControllerListVolumeHealth => 65 * MIB,

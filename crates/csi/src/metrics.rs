@@ -13,7 +13,7 @@ use crate::latency::{Latencies, Latency};
 use crate::method::Method;
 use crate::oddity::Oddities;
 
-/// What the driver is called before it told its name; the other CSI sidecars use the same word.
+/// The name of a driver that has not reported its name yet; the other CSI sidecars use the same word.
 const UNNAMED: &str = "unknown-driver";
 const BUCKETS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 

@@ -1,5 +1,5 @@
 //! Walks a list page by page and hands over each entry as it comes. However the driver behaves, the walk ends, holds
-//! at most two pages, and tells at the end whether the list was whole.
+//! at most two pages, and reports at the end whether the list was complete.
 
 mod end;
 mod listing;
@@ -37,7 +37,7 @@ const MAX_EMPTY: u32 = 100;
 const MAX_TOKEN: usize = 64 * 1024;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// A list this short may well lose half of its volumes between two passes.
+/// A list this short may lose half of its volumes between two passes.
 const SMALL: u64 = 10;
 
 /// The bounds of one pass.
@@ -249,7 +249,7 @@ struct Fetched {
     page: Page,
     /// How many entries were asked for; zero for all.
     asked: u32,
-    /// It looks like the last page, but asking whether it is failed.
+    /// It seems to be the last page, but the call that would confirm it failed.
     doubt: Option<CallError>,
 }
 
@@ -287,7 +287,7 @@ impl<L: Listing> Take<'_, L> {
     /// Gives the entries of one page to the visitor. True if any of them is new in this pass.
     async fn hand_over(&mut self, page: &Page, visit: &mut impl Visit<L::Entry>) -> Result<bool, Broken> {
         let mut fresh = false;
-        // Whoever writes to the driver gets to send the request for the next page first.
+        // The task that writes to the driver gets to send the request for the next page first.
         tokio::task::yield_now().await;
         for (index, bytes) in page.entries().enumerate() {
             if self.counts.entries >= self.limits.max_entries {

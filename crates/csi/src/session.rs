@@ -20,7 +20,7 @@ const MAX_NAME: usize = 128;
 const MAX_VERSION: usize = 256;
 
 /// Calls on a session reach the driver that introduced itself, or fail. After a restart of the driver there is a new
-/// session, with a new generation and with its capabilities read anew. Cloning shares the connection.
+/// session, with a new generation and with its capabilities read again. Cloning shares the connection.
 #[derive(Clone, Debug)]
 pub struct Session {
     inner: Arc<Inner>,

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_bytes_are_replaced_and_told() {
+    fn bad_bytes_are_replaced_and_reported() {
         let Text { clean, cut, not_utf8 } = read(b"disk \xff gone", 100);
         assert_eq!((clean.as_str(), cut, not_utf8), ("disk \u{fffd} gone", false, true));
         let Text { clean, cut, not_utf8 } = read(b"\xff\xff\xff\xff", 4);

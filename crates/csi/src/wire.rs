@@ -2,7 +2,7 @@
 //!
 //! The generated types would do for honest drivers. They fail a whole page for one bad byte, and they turn a 64 MiB
 //! page of empty entries into gigabytes of objects. Here a bad entry spoils only itself, nothing is allocated, and
-//! fields nobody asked for cost a skip. What is read here is held against the generated types in the tests.
+//! fields that are not needed cost a skip. What is read here is held against the generated types in the tests.
 
 use prost::bytes::Bytes;
 use thiserror::Error;

@@ -1,4 +1,4 @@
-//! From our records to what the checks need to know. Every call that tells of health gets it from here.
+//! From our records to what the checks need to know. Every call that reports health gets it from here.
 
 use std::io;
 use std::path::Path;
@@ -17,9 +17,9 @@ use crate::mounter;
 use crate::record::{Access, Kind, VolumeRecord};
 use crate::store::{Store, Version, read_record};
 
-/// Mounted volumes looked at side by side, so that a few that hang do not hold up a list.
+/// Number of mounted volumes that are checked concurrently, so that a few that hang do not hold up a list.
 const SIDE_BY_SIDE: usize = 16;
-/// How often a volume is looked at that is staged or unstaged, published or unpublished, while we look.
+/// How often a volume is checked that is staged or unstaged, published or unpublished, during the check.
 const LOOKS: usize = 3;
 
 #[derive(Debug)]
@@ -95,8 +95,8 @@ impl Assessor {
         }
     }
 
-    /// Trouble counts only if the volume is where it was when the look began. The kubelet may have unstaged it meanwhile, and
-    /// then it is not where we looked because it should not be.
+    /// Trouble counts only if the volume is where it was when the check began. The kubelet may have unstaged it meanwhile, and
+    /// then it is rightly not there.
     fn look_settled(&self, mounted: &Mounted<'_>, table: &Table, as_of: Instant) -> Option<Report> {
         let reread = || self.reread(mounted.volume);
         let mut report = self.checks.look(&mounted.facts, table, as_of, Depth::Deep, reread);
@@ -125,7 +125,7 @@ impl Assessor {
         facts.map(|facts| Ok((facts, table()?))).transpose()
     }
 
-    /// As the checks want it, after an older look had to be waited for.
+    /// As the checks want it, after an older check had to be waited for.
     fn reread(&self, volume: &VolumeRecord) -> Result<(VolumeFacts, Table), String> {
         let again = self.facts_and_table(volume).map_err(|error| error.to_string())?;
         again.ok_or_else(|| format!("{} vanished while it was checked; ask again", volume.id))
@@ -136,7 +136,7 @@ impl Assessor {
         let directory = self.store.state.volume(&volume.id);
         let drive = match read_record::<DriveState>(&directory.drive_state()) {
             Ok(Some(drive)) => drive,
-            // One look for the usual case; a second only when there is no such file.
+            // One call for the usual case; a second only when there is no such file.
             Ok(None) if gone(directory.path()) => return Ok(None),
             Ok(None) => DriveState::default(),
             Err(error) => return Err(error),

@@ -23,7 +23,7 @@ pub(crate) fn run(tool: &'static str, arguments: &[&str], on: &Path, deadline: D
     run_accepting(tool, arguments, on, deadline, &[0])
 }
 
-/// As [`run`], for tools that have more than one way to say that all is well.
+/// As [`run`], for tools that have more than one way to report success.
 pub(crate) fn run_accepting(
     tool: &'static str,
     arguments: &[&str],
@@ -32,7 +32,7 @@ pub(crate) fn run_accepting(
     good: &[i32],
 ) -> Result<()> {
     let failed = |why: String| Error::Tool { tool, on: on.display().to_string(), why };
-    // The output goes to memory instead of a pipe: nobody has to drain it, so the tool cannot block on us.
+    // The output goes to memory instead of a pipe: it need not be drained, so the tool cannot block on us.
     let mut said: File = memfd_create("tool-output", MemfdFlags::CLOEXEC)
         .map_err(|error| failed(format!("its output could not be kept: {error}")))?
         .into();
@@ -103,8 +103,8 @@ mod tests {
 
     fn check(script: &str, deadline: Duration, expected: &str) {
         let outcome = run("sh", &["-c", script], Path::new("x"), deadline);
-        let told = outcome.map_or_else(|error| error.to_string(), |()| "ok".to_owned());
-        assert_eq!(told, expected);
+        let result = outcome.map_or_else(|error| error.to_string(), |()| "ok".to_owned());
+        assert_eq!(result, expected);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the driver is told at start.
+//! The configuration of the driver.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::health::Settings;
 
-/// The way in which health is told to callers.
+/// The way in which health is reported to callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// `VOLUME_CONDITION`: one flag and a message inside of other answers (CSI up to 1.12).
@@ -81,10 +81,10 @@ pub struct Config {
     pub max_volume_bytes: u64,
     /// How long a caller waits for one call. The work itself is bounded by its own, shorter or longer, deadlines.
     pub call_deadline: Duration,
-    /// Our own program: started as `<program> mounter …` for every volume of kind `fuse`, and as the helper that looks
+    /// Our own program: started as `<program> mounter …` for every volume of kind `fuse`, and as the helper that checks
     /// at volumes.
     pub program: PathBuf,
-    /// How volumes are looked at.
+    /// How volumes are checked.
     pub checks: Settings,
     /// The side of csi-addons: who we are, and healing. Needs the node service to heal.
     pub addons: Option<Addons>,
@@ -95,13 +95,13 @@ pub struct Config {
 pub struct Addons {
     /// A unix socket, as the other endpoint.
     pub endpoint: String,
-    /// How long whoever uses a volume waits after the death of its mounter before they get errors instead. Only while
+    /// How long users of a volume wait after the death of its mounter before they get errors instead. Only while
     /// they wait can a heal bring back the mounts that they have.
     pub session_grace: Duration,
     /// Whether a file system that the kernel made read-only is made writable again. An error made it so, and writing on
     /// may make it worse.
     pub remount_writable: bool,
-    /// Callers must know what is in this file: the secret `token` of a request. Read anew for every call.
+    /// Callers must know what is in this file: the secret `token` of a request. Read again for every call.
     pub token_file: Option<PathBuf>,
 }
 

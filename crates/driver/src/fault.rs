@@ -206,7 +206,7 @@ impl Faults {
         Self { state, deadline: DEADLINE }
     }
 
-    /// How long one injury, or its undoing, may take. A volume that hangs holds whoever touches it.
+    /// How long one injury, or its undoing, may take. A volume that hangs holds every process that accesses it.
     #[must_use]
     pub fn with_deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
@@ -266,7 +266,7 @@ impl Faults {
         })
     }
 
-    /// Whoever waits for a volume that hangs is left behind, with the note of the fault: it may yet come to pass.
+    /// A thread that waits for a volume that hangs is left behind, with the note of the fault: it may yet come to pass.
     fn in_time(&self, what: String, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
         let (done, outcome) = mpsc::channel();
         let spawned = thread::Builder::new().name("fault".to_owned()).spawn(move || {
@@ -356,7 +356,7 @@ fn heal(fault: Fault, victim: &Victim, note: &notes::Note) -> Result<()> {
         Fault::WrongMount => mounts::uncover_targets(victim),
         Fault::ReadOnly => mounts::remount(victim, false),
         Fault::KernelError => mounts::repair_ext4(victim),
-        Fault::Shutdown => mounts::mount_anew(victim),
+        Fault::Shutdown => mounts::mount_again(victim),
         Fault::Full => space::empty(victim),
         Fault::NoInodes => space::give_inodes_back(victim),
         Fault::MounterKilled | Fault::MounterFrozen | Fault::MounterEio => {
@@ -393,10 +393,10 @@ mod tests {
     fn who_is_to_be_hurt_must_fit_the_fault() {
         let state = tempfile::tempdir().unwrap();
         let faults = Faults::at(StateDir::new(state.path()));
-        let told = |outcome: Result<()>| outcome.unwrap_err().to_string();
-        assert!(told(faults.inject(Fault::Full, None)).contains("name one"));
-        assert!(told(faults.inject(Fault::Full, Some("../../etc"))).contains("does not exist"));
-        assert!(told(faults.clear(Fault::DriverSlow, None)).contains("nothing to clear"));
+        let error = |outcome: Result<()>| outcome.unwrap_err().to_string();
+        assert!(error(faults.inject(Fault::Full, None)).contains("name one"));
+        assert!(error(faults.inject(Fault::Full, Some("../../etc"))).contains("does not exist"));
+        assert!(error(faults.clear(Fault::DriverSlow, None)).contains("nothing to clear"));
         assert_eq!(faults.active(None).unwrap(), []);
     }
 

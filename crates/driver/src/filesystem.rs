@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 /// Making a file system writes little, whatever the size; a mkfs that takes longer is stuck.
 const MKFS_DEADLINE: Duration = Duration::from_mins(2);
 const GROW_DEADLINE: Duration = Duration::from_mins(2);
-/// Data is looked at for being all zero up to here; more is never taken for blank.
+/// Only an image of up to this size is read to see whether it is all zero; a larger one never counts as blank.
 const ZEROS_AT_MOST: u64 = 64 * MIB;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,9 +126,9 @@ fn may_grow_ext4() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RESOURCE))
 }
 
-/// Looks at an image's superblocks and, finding none, at whether it holds anything at all.
+/// Reads an image's superblocks and, if there is none, whether it holds anything at all.
 pub(crate) fn content(image: &Path) -> Result<Content> {
-    let look = || -> io::Result<Content> {
+    let read = || -> io::Result<Content> {
         let file = File::open(image)?;
         let length = file.metadata()?.len();
         let has = |magic: &[u8], at: u64| -> io::Result<bool> {
@@ -152,7 +152,7 @@ pub(crate) fn content(image: &Path) -> Result<Content> {
             Ok(Content::Other)
         }
     };
-    look().map_err(Error::io(format_args!("read what is on the image {}", image.display())))
+    read().map_err(Error::io(format_args!("read what is on the image {}", image.display())))
 }
 
 /// Holes are zero; allocated ranges are read, up to a limit.

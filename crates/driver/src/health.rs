@@ -1,4 +1,4 @@
-//! How a volume is, found out in one place for every call that tells it.
+//! The health of a volume, found out in one place for every call that reports it.
 //!
 //! This is the check list of the csi-baremetal proposal. It knows nothing of this driver's records or services, but it
 //! knows only this driver's kinds of backing: an image file behind a loop device, or a directory behind a FUSE mounter.
@@ -8,7 +8,7 @@
 //! state, the backing, staging and targets in the mount table, the kernel's own counters, whether the volume
 //! answers, the last file system check, and how full it is. Nothing found hides what comes after it.
 //!
-//! What must hold: only a helper process ever touches the volume, every wait has an end, one look per volume at a
+//! What must hold: only a helper process ever touches the volume, every wait has an end, one check per volume at a
 //! time, and a file system check never runs while a caller waits for it.
 
 mod backing;

@@ -1,7 +1,7 @@
 //! The reference CSI driver: real volumes on loop devices and in userspace mounters, health in both dialects.
 //!
 //! - [`Config`] says what to serve, [`serve`] serves it over a unix socket;
-//! - [`StateDir`] and [`record`] are the whole of what is on disk, for tools that look at or hurt a volume;
+//! - [`StateDir`] and [`record`] are the whole of what is on disk, for tools that check or damage a volume;
 //! - [`mounter`] is the userspace file system, one process per volume.
 //!
 //! What must hold:
@@ -43,4 +43,4 @@ pub use serve::{serve, serve_registered};
 pub use state_dir::{StateDir, VolumeDir};
 
 /// How many blocking threads the driver can use; one more than the operations it takes on, for everything else.
-pub const THREADS: usize = work::AT_ONCE + 1;
+pub const THREADS: usize = work::CONCURRENT + 1;

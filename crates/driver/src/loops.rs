@@ -76,7 +76,7 @@ impl LoopDevice {
         Err(failed(last))
     }
 
-    /// Attaches an image to this very device; `None` when somebody else has it.
+    /// Attaches an image to this very device; `None` when it is taken.
     pub(crate) fn attach_again(self, image: &Path, readonly: bool) -> Result<Option<Attached>> {
         match self.configure(&open_image(image, readonly)?, readonly)? {
             Ok(attached) => Ok(Some(attached)),
@@ -95,7 +95,7 @@ impl LoopDevice {
             return Ok(Err(error));
         }
         let metadata = image.metadata().map_err(Error::io("examine the image"))?;
-        // The setting outlives an attachment; whoever had the number before may have left it on.
+        // The setting outlives an attachment; the previous user of the number may have left it on.
         self.set_readonly(readonly)?;
         Ok(Ok(self.attached_to(identity(&metadata))))
     }
@@ -125,7 +125,7 @@ impl LoopDevice {
         self.open(true).and_then(|device| sys::block_set_readonly(device, readonly)).map_err(Error::io(what))
     }
 
-    /// Waits until nobody has claimed the device. A tool that a killed driver had started may need a moment to die.
+    /// Waits until no process has claimed the device. A tool that a killed driver had started may need a moment to die.
     pub(crate) fn wait_until_free(self) -> Result<()> {
         let mut outcome = self.claim();
         for _ in 0..CLAIMS {
@@ -144,7 +144,7 @@ impl LoopDevice {
         OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(self.path()).map(drop)
     }
 
-    /// Tells the kernel that the image grew.
+    /// Informs the kernel that the image grew.
     pub(crate) fn grow(self) -> Result<()> {
         let what = format_args!("grow {}", self.path().display()).to_string();
         self.open(true).and_then(sys::loop_set_capacity).map_err(Error::io(what))
@@ -170,7 +170,7 @@ impl Attached {
         fs::metadata(image).is_ok_and(|metadata| identity(&metadata) == self.backing())
     }
 
-    /// Writes back and detaches, unless the number belongs to somebody else by now.
+    /// Writes back and detaches, unless the number belongs to another program by now.
     pub fn detach(self) -> Result<()> {
         if !self.is_live() {
             return Ok(());
@@ -208,7 +208,7 @@ pub fn attached_below(directory: &Path) -> io::Result<Vec<(PathBuf, Attached)>> 
         if !image.starts_with(directory) {
             continue;
         }
-        // Detached between the two looks: not ours to mind any more.
+        // Detached between the two reads: not ours any more.
         if let Ok(backing) = LoopDevice(number).backing() {
             found.push((image, LoopDevice(number).attached_to(backing)));
         }

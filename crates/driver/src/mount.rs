@@ -35,7 +35,7 @@ pub(crate) enum Expected<'a> {
 impl Expected<'_> {
     pub(crate) fn is(self, found: Mount<'_>) -> bool {
         match self {
-            // btrfs has device numbers of its own, so the source is looked at too.
+            // btrfs has device numbers of its own, so the source is compared too.
             Self::Disk(device) => {
                 found.device() == device.number() || found.source() == device.path().as_os_str()
             }

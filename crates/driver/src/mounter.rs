@@ -5,7 +5,7 @@
 //! so there are never two for one volume, and a driver that was killed at any moment finds it again.
 //!
 //! A driver that serves the healer holds a copy of each session. The death of a mounter is then not the end of its
-//! mounts: whoever uses them waits, and the next mounter goes on with the same session. `sessions.rs` holds the copies,
+//! mounts: their users wait, and the next mounter goes on with the same session. `sessions.rs` holds the copies,
 //! `takeover.rs` goes on with one.
 
 mod accounts;

@@ -75,7 +75,7 @@ pub(crate) fn expected_at_target<'a>(volume: &'a VolumeRecord, record: &NodeReco
     }
 }
 
-/// Whether a mount of the volume may be taken off while somebody is stuck in it. A mounter that hangs holds whoever
+/// Whether a mount of the volume may be taken off while a process is stuck in it. A mounter that hangs holds every process that
 /// touched the volume, and only its end, at unstaging, sets them free; it writes through, so nothing is lost. A disk
 /// is never let go like this: still in use somewhere, it could be attached and mounted a second time.
 fn lets_go(volume: &VolumeRecord) -> bool {

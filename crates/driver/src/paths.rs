@@ -1,4 +1,4 @@
-//! Staging and target paths: which are acceptable, and how they are reached without following a link somebody put
+//! Staging and target paths: which are acceptable, and how they are reached without following a link that was put
 //! there.
 //!
 //! A path must be absolute, plain (no `.` or `..`), at most 4095 bytes, and lie below an allowed root and clear of
@@ -178,7 +178,7 @@ impl Place {
         self.open_in(&parent, OFlags::PATH | OFlags::DIRECTORY, "a directory")
     }
 
-    /// Makes an empty file unless one is there, and opens it. A file with content is somebody's data: a device on top
+    /// Makes an empty file unless one is there, and opens it. A file with content is user data: a device on top
     /// would hide it, and [`Self::remove`] would never remove it, so the volume could not be unpublished.
     pub(crate) fn open_file(&self) -> Result<Opened> {
         let parent = self.parent()?;
@@ -309,9 +309,9 @@ mod tests {
     impl Ground {
         fn check(&self, path: &str, expected: &str) {
             let path = path.replace('@', self.directory.path().to_str().unwrap());
-            let told = self.roots.place("target_path", &path).and_then(|place| place.open_directory());
-            let told = told.map_or_else(|error| error.to_string(), |_| "ok".to_owned());
-            assert!(told.contains(expected), "{path}: {told}");
+            let result = self.roots.place("target_path", &path).and_then(|place| place.open_directory());
+            let result = result.map_or_else(|error| error.to_string(), |_| "ok".to_owned());
+            assert!(result.contains(expected), "{path}: {result}");
         }
     }
 

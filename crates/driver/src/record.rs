@@ -111,7 +111,7 @@ pub struct Published {
     pub done: bool,
 }
 
-/// A loop device, with the identity of the image it was attached to: numbers are reused, inodes tell them apart.
+/// A loop device, with the identity of the image it was attached to: numbers are reused, inodes distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
     pub number: u32,

@@ -69,7 +69,7 @@ fn owner(store: &Store, image: &Path, attached: Attached) -> Result<Owner> {
     })
 }
 
-/// A mounter belongs to a staged volume of kind fuse, or to nobody.
+/// A mounter belongs to a staged volume of kind fuse, or it is a leftover.
 fn find_mounters(store: &Store, mounters: &Mounters) -> Result<()> {
     for id in store.volumes.ids_on_disk()? {
         let directory = store.state.volume(&id);
@@ -88,7 +88,7 @@ fn find_mounters(store: &Store, mounters: &Mounters) -> Result<()> {
     Ok(())
 }
 
-/// Removes half-made or half-deleted things. One that cannot be removed is told of and tried again next time.
+/// Removes half-made or half-deleted things. One that cannot be removed is logged and tried again next time.
 fn clear(place: &Path) -> Result<()> {
     let entries = fs::read_dir(place).map_err(Error::io(format_args!("list {}", place.display())))?;
     let paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();

@@ -270,9 +270,9 @@ mod tests {
     #[test]
     fn sizes() {
         let check = |required, limit, expected: &str| {
-            let told = size(Some(&range(required, limit)), 8 << 20, 1 << 40);
-            let told = told.map_or_else(|error| format!("{:?}", error.code()), |bytes| bytes.to_string());
-            assert_eq!(told, expected, "{required} {limit}");
+            let result = size(Some(&range(required, limit)), 8 << 20, 1 << 40);
+            let result = result.map_or_else(|error| format!("{:?}", error.code()), |bytes| bytes.to_string());
+            assert_eq!(result, expected, "{required} {limit}");
         };
         check(1 << 30, 0, "1073741824");
         check((1 << 30) + 1, 0, "1073745920");

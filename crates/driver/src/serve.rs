@@ -28,7 +28,7 @@ use crate::fault::hook::Misbehave;
 use crate::register::{self, Registrar};
 use crate::service::{AddonsService, Driver};
 
-/// How long calls may go on after the process was told to end.
+/// How long calls may go on after SIGTERM or SIGINT.
 const FAREWELL: Duration = Duration::from_secs(10);
 /// So often in a row, and so far apart, nothing must be at work: an answer needs a moment to be sent.
 const IDLE_LOOKS: u32 = 5;
@@ -38,7 +38,7 @@ const SERVED_PAUSE: Duration = Duration::from_millis(50);
 /// Requests are small; a larger one is nothing CSI would send.
 const LARGEST_REQUEST: usize = 1 << 20;
 
-/// Serves until SIGTERM or SIGINT. Mounts, loop devices and mounters stay: they belong to whoever asked for them.
+/// Serves until SIGTERM or SIGINT. Mounts, loop devices and mounters stay: they belong to the callers that asked for them.
 pub async fn serve(config: Config) -> Result<()> {
     serve_registered(config, None).await
 }
@@ -70,7 +70,7 @@ pub async fn serve_registered(config: Config, registrar: Option<Registrar>) -> R
     let listener = listen("endpoint", &socket, config.socket_mode)?;
     let addons_listener = addons_socket.as_ref().map(|at| listen("addons-endpoint", at, config.socket_mode));
     let addons_listener = addons_listener.transpose()?;
-    let ended = told_to_end()?;
+    let ended = shutdown()?;
     tracing::info!(socket = %socket.display(), name = config.name, node = config.node_id, "serving");
     // Boxed, because each holds a whole server.
     let csi = Box::pin(csi(&driver, listener, end(ended.clone())));
@@ -99,7 +99,7 @@ pub async fn serve_registered(config: Config, registrar: Option<Registrar>) -> R
 }
 
 /// Becomes true at SIGTERM or SIGINT.
-fn told_to_end() -> Result<watch::Receiver<bool>> {
+fn shutdown() -> Result<watch::Receiver<bool>> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::io("listen for SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::io("listen for SIGINT"))?;
     let (ending, ended) = watch::channel(false);
@@ -118,7 +118,7 @@ async fn end(mut ended: watch::Receiver<bool>) {
     while !*ended.borrow_and_update() && ended.changed().await.is_ok() {}
 }
 
-/// Calls at work may end, but a caller that only keeps its connection open keeps nobody waiting.
+/// Calls at work may end, but a caller that only keeps its connection open delays nothing.
 async fn farewell(driver: &Driver, ended: watch::Receiver<bool>) {
     end(ended).await;
     let deadline = tokio::time::Instant::now() + FAREWELL;
@@ -165,7 +165,7 @@ async fn healer(service: AddonsService, listener: UnixListener, end: impl Future
         .map_err(|error| Error::io("serve the healer")(io::Error::other(error)))
 }
 
-/// Lets calls through, or tells that another process of the plugin serves them.
+/// Lets calls through, or answers that another process of the plugin serves them.
 fn if_served(
     is_served: bool,
     what: &'static str,
@@ -185,7 +185,7 @@ fn socket_path(field: &'static str, endpoint: &str) -> Result<PathBuf> {
     Ok(path.to_owned())
 }
 
-/// Whether somebody answers, and keeps answering: a child that a killed driver was just starting holds its socket for
+/// Whether a server answers, and keeps answering: a child that a killed driver was just starting holds its socket for
 /// a moment longer.
 fn is_served(socket: &Path) -> bool {
     for _ in 0..SERVED_ATTEMPTS {
@@ -218,7 +218,7 @@ fn check(field: &'static str, socket: &Path) -> Result<()> {
     }
 }
 
-/// Binds beside the final name and renames, so that nobody meets the socket before it has its mode, and a stale one
+/// Binds beside the final name and renames, so that no client sees the socket before it has its mode, and a stale one
 /// is replaced in one step.
 fn listen(field: &'static str, socket: &Path, mode: u32) -> Result<UnixListener> {
     let failed = |what: &str| format!("{what} the socket {}", socket.display());

@@ -52,7 +52,7 @@ impl Driver {
         let state = StateDir::new(&root);
         let config = Arc::new(config);
         let store = Arc::new(Store::open(&state, config.services)?);
-        // A session is only worth holding where somebody can ask for a heal.
+        // A session is only worth holding where a heal can be requested.
         let heals = config.addons.as_ref().filter(|_| config.services.node);
         let sessions = heals.map(|addons| Sessions::start(addons.session_grace)).transpose();
         let sessions = sessions.map_err(Error::io("watch over the sessions of mounters"))?;

@@ -4,7 +4,7 @@
 //! <state>/controller.lock, node.lock     held by the process that serves that part
 //! <state>/volumes/<id>/volume.json       what the volume is (controller writes)
 //!                      node.json         what was done with it on this node (node writes)
-//!                      drive.json        what is believed of the drive under it, if not all is well
+//!                      drive.json        the state of the drive under it, if it is not healthy
 //!                      disk.img          the backing of kind loop
 //!                      files/            the backing of kind fuse
 //!                      deleted/          files of kind fuse that were deleted while open, by inode number
@@ -100,7 +100,7 @@ impl VolumeDir {
         self.0.join(FILES)
     }
 
-    /// Files that were deleted while somebody had them open.
+    /// Files that were deleted while they were open.
     pub fn deleted(&self) -> PathBuf {
         self.0.join("deleted")
     }

@@ -135,7 +135,7 @@ fn lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// A new id: nobody can guess it, so a late call for a deleted volume never meets its successor.
+/// A new id: it cannot be guessed, so a late call for a deleted volume never meets its successor.
 pub(crate) fn new_id(prefix: &str) -> Result<String> {
     let mut bytes = [0_u8; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())

@@ -186,8 +186,8 @@ fn change_mount(tree: impl AsFd, set: u64, clear: u64) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Makes the first descriptor another name of what the second one names, in one step. Whoever owns the first goes on
-/// to use, and will close, what it names now.
+/// Makes the first descriptor another name of what the second one names, in one step. The owner of the first goes
+/// on to use, and will close, what it names now.
 pub(crate) fn replace_descriptor(old: impl AsFd, new: impl AsFd) -> io::Result<()> {
     // SAFETY: both descriptors are open for the length of the call. The number keeps its owner, who closes it once;
     // only the file behind it changes, which no owner of a plain descriptor may rely on at memory's cost.

@@ -1,4 +1,4 @@
-//! Blocking work off the async threads: a limit on how much at once, a deadline for the caller, and one operation
+//! Blocking work off the async threads: a limit for concurrent work, a deadline for the caller, and one operation
 //! at a time per volume, in this process and between two that share a state directory.
 
 use std::collections::HashSet;
@@ -18,8 +18,8 @@ use crate::error::{Error, Result};
 use crate::state_dir::{VolumeDir, is_id};
 use crate::store::VOLUME_PREFIX;
 
-/// Operations at once. One stuck in the kernel keeps its place, so there are many.
-pub(crate) const AT_ONCE: usize = 256;
+/// Maximum number of concurrent operations. One stuck in the kernel keeps its place, so there are many.
+pub(crate) const CONCURRENT: usize = 256;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Workers {
@@ -29,11 +29,11 @@ pub(crate) struct Workers {
 
 impl Workers {
     pub(crate) fn new(patience: Duration) -> Self {
-        Self { places: Arc::new(Semaphore::new(AT_ONCE)), patience }
+        Self { places: Arc::new(Semaphore::new(CONCURRENT)), patience }
     }
 
     pub(crate) fn are_idle(&self) -> bool {
-        self.places.available_permits() == AT_ONCE
+        self.places.available_permits() == CONCURRENT
     }
 
     /// Runs `work` on a blocking thread. When the caller's patience ends the work goes on, and keeps its locks.
@@ -44,7 +44,7 @@ impl Workers {
     ) -> Result<T> {
         let place = Arc::clone(&self.places)
             .try_acquire_owned()
-            .map_err(|_| Error::Overloaded { at_once: AT_ONCE })?;
+            .map_err(|_| Error::Overloaded { at_once: CONCURRENT })?;
         // Caught on its own thread: the caller may be gone by then.
         let task = spawn_blocking(move || {
             let _place = place;
@@ -64,7 +64,7 @@ impl Workers {
 pub(crate) struct Locks(Arc<Mutex<HashSet<String>>>);
 
 impl Locks {
-    /// Takes the key, or says that somebody else has it.
+    /// Takes the key, or says that it is taken.
     pub(crate) fn take(&self, key: &str) -> Result<KeyLock> {
         let mut taken = self.0.lock();
         if taken.insert(key.to_owned()) {
@@ -107,7 +107,7 @@ pub(crate) struct VolumeLock {
 impl Drop for VolumeLock {
     fn drop(&mut self) {
         // Closing is not enough: a child that is just being started shares the open file for a moment, and the lock
-        // with it. The key is freed after this, so whoever gets it finds the directory free.
+        // with it. The key is freed after this, so the next that gets it finds the directory free.
         if let Err(error) = flock(&self.directory, FlockOperation::Unlock) {
             tracing::warn!(%error, "a volume stays locked until its directory is closed everywhere");
         }

@@ -108,14 +108,14 @@ impl Device {
         self.state.as_deref().filter(|state| !is_working(state))
     }
 
-    /// How many of its paths work. `None` if it has none or they do not tell.
+    /// How many of its paths work. `None` if it has none or they do not report a state.
     pub fn working_paths(&self) -> Option<usize> {
-        let told: Vec<_> = self.paths.iter().filter_map(|path| path.state.as_deref()).collect();
-        (!told.is_empty()).then(|| told.into_iter().filter(|state| is_working(state)).count())
+        let states: Vec<_> = self.paths.iter().filter_map(|path| path.state.as_deref()).collect();
+        (!states.is_empty()).then(|| states.into_iter().filter(|state| is_working(state)).count())
     }
 }
 
-/// A state we do not know counts as working: better silent than wrong.
+/// An unknown state counts as working: a missed failure is better than a wrong alarm.
 fn is_working(state: &str) -> bool {
     const BROKEN: [&str; 10] = [
         // SCSI

@@ -1,12 +1,12 @@
-//! Being told by the kernel when a file system finds an error in itself, through fanotify.
+//! Errors that the kernel reports when a file system finds them in itself, through fanotify.
 //!
 //! A mark belongs to a whole file system. It holds nothing: the volume can be unmounted at any time, and its mark goes
 //! with it. Setting one means to open a folder of the volume, so a helper does it, on a group that it was handed.
 //!
-//! The kernel tells before it counts: the counters in [`fs_state`](crate::fs_state) may follow some milliseconds later.
+//! The kernel reports an error before it counts it: the counters in [`fs_state`](crate::fs_state) may follow some milliseconds later.
 //!
-//! On Linux 6.18 only ext4 tells. XFS and btrfs take the mark and stay silent, so that a newer kernel may make them
-//! speak; whoever needs to know must look from time to time all the same.
+//! On Linux 6.18 only ext4 reports errors. XFS and btrfs accept the mark and report nothing, which a newer kernel may
+//! change; a caller must also check them from time to time.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -32,10 +32,10 @@ use event::{Event, events};
 /// Marks that are kept. Without this many volumes on a node it is never reached; with more, the rest is only polled.
 const MOST_MARKS: usize = 16_384;
 
-/// A mark is set anew after so long. Setting it twice changes nothing.
+/// Time after which a mark is set again. Setting it twice changes nothing.
 const RENEWED_AFTER: Duration = Duration::from_mins(10);
 
-/// Bytes read at once; about seventy events.
+/// Maximum number of bytes per read; about seventy events.
 const PIECE: usize = 4096;
 
 /// An error that a file system has found in itself.
@@ -54,7 +54,7 @@ pub struct FsError {
 pub enum MarkError {
     /// Says nothing about the volume, and asking again is of no use.
     #[error("the file system on {path} cannot report its errors: {}; it is checked at intervals instead", io::Error::from_raw_os_error(*errno))]
-    CannotTell { path: PathBuf, errno: i32 },
+    NotSupported { path: PathBuf, errno: i32 },
     /// The mount table that was used is old. Says nothing about the volume.
     #[error("something else is at {path} by now; the next reading of the mount table will show it")]
     Moved { path: PathBuf },
@@ -128,7 +128,7 @@ impl FsErrors {
         (mark.set.elapsed() < RENEWED_AFTER).then_some(mark.outcome)
     }
 
-    /// Asks the kernel to tell the errors of the file system behind this mount. Blocks as a look of the helper
+    /// Asks the kernel to report the errors of the file system behind this mount. Blocks as a check by the helper
     /// does; `key` is the volume's, as there.
     pub fn mark(
         &self,
@@ -138,12 +138,12 @@ impl FsErrors {
         deadline: Duration,
     ) -> Result<(), MarkError> {
         let path = mount.target();
-        let cannot_tell = |errno| MarkError::CannotTell { path: path.to_path_buf(), errno };
+        let not_supported = |errno| MarkError::NotSupported { path: path.to_path_buf(), errno };
         if !Self::may_mark(mount.fs_type()) {
-            return Err(cannot_tell(libc::EOPNOTSUPP));
+            return Err(not_supported(libc::EOPNOTSUPP));
         }
         if let Some(outcome) = self.settled(mount) {
-            return outcome.map(drop).map_err(cannot_tell);
+            return outcome.map(drop).map_err(not_supported);
         }
         if self.marks.lock().len() >= MOST_MARKS {
             // Those of devices that are gone are forgotten by `keep`.
@@ -161,7 +161,7 @@ impl FsErrors {
             }
             Err(HelperError::Failed { step, errno, .. }) if step == MARK_STEP => {
                 settle(Err(errno));
-                Err(cannot_tell(errno))
+                Err(not_supported(errno))
             }
             Err(HelperError::Failed { step, path, .. }) if step == COMPARE_STEP => {
                 Err(MarkError::Moved { path })
@@ -171,7 +171,7 @@ impl FsErrors {
     }
 
     /// Forgets the marks of devices that are not wanted any more. The kernel has dropped those of file systems that
-    /// are not mounted; what others tell is passed over from now on.
+    /// are not mounted; events of the others are ignored from now on.
     pub fn keep(&self, wanted: impl Fn(DeviceNumber) -> bool) {
         self.marks.lock().retain(|device, _| wanted(*device));
     }
@@ -206,7 +206,7 @@ impl FsErrors {
         }
     }
 
-    /// How often the kernel could not keep all it had to tell.
+    /// How often the kernel had more events than it could keep.
     pub fn overflows(&self) -> u64 {
         self.overflows.load(Ordering::Relaxed)
     }

@@ -33,12 +33,12 @@ impl Connections {
             Ok(found) if u64::try_from(found.f_type) == Ok(FUSECTL_MAGIC) => Ok(Self::at(folder)),
             Ok(_) => Err(off(format!("fusectl is not mounted on {}", folder.display()))),
             Err(errno) => {
-                Err(off(format!("looking for {} failed: {}", folder.display(), io::Error::from(errno))))
+                Err(off(format!("searching for {} failed: {}", folder.display(), io::Error::from(errno))))
             }
         }
     }
 
-    /// Any folder that looks like one.
+    /// Any folder with the same structure.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }

@@ -1,7 +1,7 @@
-//! Disposable processes that ask a volume what could leave the asker without an answer.
+//! Disposable processes for calls into a volume that may never return.
 //!
-//! A broken volume can hold whoever touches it, in a state that not even a kill ends. So this process never
-//! touches one: it starts itself again as a helper with one question, waits until a deadline, and kills it after.
+//! A broken volume can hold a process that accesses it, in a state that not even a kill ends. So this process never
+//! accesses one: it starts itself again as a helper with one question, waits until a deadline, and kills it after.
 //! A helper that did not come back is itself the finding. One that does not die is left behind, counted, and
 //! collected when the kernel lets go of it; until then no other helper is sent to the same volume.
 //!
@@ -28,9 +28,9 @@ use question::{FileSize, InHost, STARTING};
 /// How many helpers there may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// At work at once. Whoever comes when all are taken waits, but not past its own deadline.
+    /// Maximum number that run concurrently. A check waits for a free one, but not past its own deadline.
     pub running: usize,
-    /// Left behind because they did not die. With so many no new one is started at all.
+    /// Number left behind, because they did not die, from which on no new one is started.
     pub stuck: usize,
 }
 
@@ -60,7 +60,7 @@ pub enum HelperError {
     /// An earlier helper still cannot be killed, so none was started. This is a finding about the volume.
     #[error("an earlier check of {path} has not ended for {} and cannot be killed", seconds(*since))]
     StillHung { path: PathBuf, since: Duration },
-    /// Another look at the same volume is under way. Says nothing about the volume.
+    /// Another check of the same volume is under way. Says nothing about the volume.
     #[error("another check of {key} is under way; its result is the one to wait for")]
     Busy { key: String },
     /// Says nothing about the volume.

@@ -29,7 +29,7 @@ use crate::Off;
 const LONGEST_RECORD: usize = 16 << 10;
 
 /// Records per call, so that a flood of them leaves its reader time for something else.
-const MOST_AT_ONCE: usize = 512;
+const MOST_PER_READ: usize = 512;
 
 /// Where to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Reading {
     /// What there is at this moment. Each read gives one record.
     fn records(&mut self, mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<Vec<Record>> {
         let mut records = Vec::new();
-        for _ in 0..MOST_AT_ONCE {
+        for _ in 0..MOST_PER_READ {
             match read(&mut self.piece) {
                 Ok(0) => return Err(io::Error::other("the kernel log ended; is it really /dev/kmsg?")),
                 Ok(count) => match Record::parse(&self.piece[..count]) {
@@ -136,7 +136,7 @@ impl Reading {
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The kernel has overwritten what was next and goes on with the oldest it has; the numbers tell.
+                // The kernel has overwritten what was next and goes on with the oldest it has; the gap in the numbers shows it.
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
                 // Longer than any record can be. The kernel has stepped over it.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.unreadable += 1,

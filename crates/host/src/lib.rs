@@ -1,9 +1,9 @@
-//! Eyes on this host, with no Kubernetes and no CSI in sight.
+//! Reads the state of this host. It knows neither Kubernetes nor CSI.
 //!
-//! - [`mounts`]: the mount table, parsed and indexed, and being told when it changes;
+//! - [`mounts`]: the mount table, parsed and indexed, and its changes;
 //! - [`block`] and [`fs_state`]: what sysfs says about block devices and the file systems on them;
 //! - [`fuse`]: requests that FUSE servers have not answered;
-//! - [`fs_errors`]: being told by the kernel when a file system finds an error in itself;
+//! - [`fs_errors`]: errors that the kernel reports when a file system finds them in itself;
 //! - [`kernel_log`]: what the kernel said, as evidence;
 //! - [`usage`]: how full something is;
 //! - [`process`]: whether a process has stopped;
@@ -22,8 +22,8 @@
 //! | [`mounts::Table::read_of`]`(1)`, [`mounts::Watch::at`] | the host's PID namespace; no capability | only our own mounts are seen |
 //! | [`block`], [`fs_state`] | `/sys` readable; no capability | devices are not judged |
 //! | [`fuse`] | fusectl mounted on the host, the host's `/sys` in sight, `CAP_DAC_OVERRIDE` or to be the mounter | unanswered requests are seen only by a helper that hangs |
-//! | [`fs_errors`] | `CAP_SYS_ADMIN` in the first user namespace, Linux 5.16 | errors are seen at the next look instead of at once |
-//! | [`kernel_log`] | the host's `/dev/kmsg` (a device the container may read) and `CAP_SYSLOG` | findings come without the kernel's words |
+//! | [`fs_errors`] | `CAP_SYS_ADMIN` in the first user namespace, Linux 5.16 | errors are seen at the next check instead of immediately |
+//! | [`kernel_log`] | the host's `/dev/kmsg` (a device the container may read) and `CAP_SYSLOG` | findings come without the kernel's messages |
 //! | [`helper`], directories | that folder in sight, `CAP_DAC_READ_SEARCH` for volumes that belong to others | usage and readability are not known |
 //! | [`helper`], block devices | the right to open the device (a privileged container, or its device cgroup) | raw block volumes are judged by sysfs alone |
 //! | killing a helper | nothing: they are our own children | |

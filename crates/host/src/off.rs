@@ -1,6 +1,6 @@
-//! What cannot be seen from here.
+//! Checks that are off on this host.
 
-/// One way of looking that is closed to us on this host, why, and what would open it. The others go on.
+/// One check that cannot run on this host, why, and what would make it possible. The others go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {why}; {remedy}")]
 pub struct Off {

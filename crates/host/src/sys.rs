@@ -18,9 +18,9 @@ pub(crate) fn close_inherited() {
     }
 }
 
-/// A group that can be told about errors of file systems. Its events name the file system and open nothing.
+/// A group that receives errors of file systems. Its events name the file system and open nothing.
 pub(crate) fn fanotify_group() -> io::Result<OwnedFd> {
-    // A mark for every volume must fit. Asking for that also fails at once without the privilege that marks need.
+    // A mark for every volume must fit. Asking for that also fails immediately without the privilege that marks need.
     let flags = libc::FAN_CLASS_NOTIF
         | libc::FAN_REPORT_FID
         | libc::FAN_UNLIMITED_MARKS
@@ -31,7 +31,7 @@ pub(crate) fn fanotify_group() -> io::Result<OwnedFd> {
     if raw < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just made, and owned by nobody else.
+    // SAFETY: just made, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn mark_errors(group: impl AsFd, folder: impl AsFd) -> io::Result<()>
 
 /// Lets the runtime watch a file that the kernel can wait for.
 pub(crate) fn watched(file: File, interest: Interest) -> io::Result<AsyncFd<File>> {
-    // SAFETY: a file owns its descriptor and keeps it until it is dropped; nobody here ever puts another file in
+    // SAFETY: a file owns its descriptor and keeps it until it is dropped; no code here ever puts another file in
     // its place.
     unsafe { AsyncFd::register_with_interest(file, interest) }.map_err(Into::into)
 }

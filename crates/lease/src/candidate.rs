@@ -12,13 +12,15 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::config::ConfigError;
-use crate::dice::Dice;
 use crate::election::{Election, NotHealthy, State, Step};
 use crate::{Config, Record};
 
+/// client-go's jitter: a standby waits between the retry period and 2.2 times the retry period, so that candidates that started
+/// together do not write together.
+const SPREAD: f64 = 1.2;
 /// How long past its end a lease may go unrenewed before the process counts as stuck.
 const GRACE: Duration = Duration::from_secs(20);
-/// Reads and writes within one try: a fast renewal that conflicts, the read after it, and the write after that.
+/// Reads and writes within one attempt: a fast renewal that conflicts, the read after it, and the write after that.
 const STEPS: usize = 4;
 
 /// One replica that stands for election. Dropping it gives the lease up as soon as the runtime gets to it;
@@ -44,9 +46,8 @@ impl Candidate {
             config,
             publish,
             lease: None,
-            dice: Dice::default(),
             trouble: None,
-            told_holder: String::new(),
+            logged_holder: String::new(),
         };
         Ok(Self { view, stop, task: tokio::spawn(runner.run(stopped)), patience })
     }
@@ -55,7 +56,7 @@ impl Candidate {
         self.view.borrow().state()
     }
 
-    /// Who leads, as far as this candidate has seen; empty if nobody does.
+    /// The leader when this candidate last read the Lease; empty if there is none.
     pub fn holder(&self) -> String {
         self.view.borrow().holder().to_owned()
     }
@@ -76,7 +77,7 @@ impl Candidate {
         let _ = view.wait_for(|election| election.state() == State::Lost).await;
     }
 
-    /// Whether nobody else can be leading right now.
+    /// Whether no other candidate can be leading right now.
     pub fn holds(&self, now: Instant) -> bool {
         self.view.borrow().holds(now)
     }
@@ -106,10 +107,9 @@ struct Runner {
     publish: watch::Sender<Election>,
     /// As it was last read or written: what the next write is based on.
     lease: Option<Lease>,
-    dice: Dice,
-    /// What went wrong last, so that it is told once and not at every try.
+    /// The last error, so that it is logged once and not at every attempt.
     trouble: Option<String>,
-    told_holder: String,
+    logged_holder: String,
 }
 
 impl Runner {
@@ -120,7 +120,7 @@ impl Runner {
                 _ = &mut stopped => return self.release().await,
                 failed = self.attempt() => failed,
             };
-            self.tell(failed.as_deref());
+            self.log(failed.as_deref());
             self.publish.send_replace(self.election.clone());
             if self.election.state() == State::Lost {
                 return;
@@ -134,7 +134,7 @@ impl Runner {
         }
     }
 
-    /// One try, within a deadline; answers what went wrong.
+    /// One attempt, within a deadline; returns its error.
     async fn attempt(&mut self) -> Option<String> {
         let half = self.config.renew_deadline / 2;
         let limit = self.election.remaining(now()).map_or(half, |left| left.min(half));
@@ -176,7 +176,7 @@ impl Runner {
                     self.lease = Some(lease);
                     return Ok(());
                 }
-                // Somebody was faster, or our own earlier write got through: look again.
+                // Another candidate was faster, or our own earlier write got through: read again.
                 Err(Error::Api(status)) if matches!(status.code, 404 | 409) => {
                     self.lease = None;
                     step = Step::Read;
@@ -245,18 +245,18 @@ impl Runner {
         Ok(())
     }
 
-    fn pause(&mut self, failed: bool) -> Duration {
+    fn pause(&self, failed: bool) -> Duration {
         match self.election.remaining(now()) {
-            // A leader in trouble tries more often than it renews, and looks up when its time is over.
+            // A leader that cannot renew tries more often than it renews, and stops when its time is over.
             Some(left) => {
                 left.min(if failed { self.config.retry_period / 4 } else { self.config.retry_period })
             }
-            None => self.dice.spread(self.config.retry_period),
+            None => self.config.retry_period.mul_f64(1.0 + SPREAD * fastrand::f64()),
         }
     }
 
-    /// Says what changed, once.
-    fn tell(&mut self, failed: Option<&str>) {
+    /// Logs what changed, once.
+    fn log(&mut self, failed: Option<&str>) {
         let lease = format!("{}/{}", self.config.namespace, self.config.name);
         let (before, after) = (self.publish.borrow().state(), self.election.state());
         match failed {
@@ -278,10 +278,10 @@ impl Runner {
         }
         if after == State::Standby
             && !self.election.holder().is_empty()
-            && self.election.holder() != self.told_holder
+            && self.election.holder() != self.logged_holder
         {
-            self.told_holder = self.election.holder().to_owned();
-            tracing::info!(lease, "standing by while {} leads", self.told_holder);
+            self.logged_holder = self.election.holder().to_owned();
+            tracing::info!(lease, "standing by while {} leads", self.logged_holder);
         }
     }
 }

@@ -118,14 +118,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_sound_and_contradictions_are_told() {
+    fn the_defaults_are_sound_and_contradictions_are_reported() {
         let good = Config::new("ns", "lease", "me");
         assert_eq!(good.check(), Ok(()));
         let check = |change: fn(&mut Config), words: &str| {
             let mut config = good.clone();
             change(&mut config);
-            let told = config.check().unwrap_err().to_string();
-            assert!(told.contains(words), "{told}");
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
         };
         check(|c| c.lease_duration = Duration::from_secs(10), "must be longer than the renew deadline (10s)");
         check(|c| c.renew_deadline = Duration::from_secs(6), "longer than 1.2 times the retry period (5s)");

@@ -11,11 +11,11 @@ use crate::{Config, Record};
 /// Where one candidate stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Somebody else leads, or nobody yet.
+    /// Another candidate leads, or none yet.
     Standby,
-    /// We lead, until [`Config::renew_deadline`] passes without a renewal or somebody else holds the record.
+    /// We lead, until [`Config::renew_deadline`] passes without a renewal or another candidate holds the record.
     Leading,
-    /// We led and must stop at once. There is no way back: the process ends, and a new one stands again.
+    /// We led and must stop immediately. There is no way back: the process ends, and a new one stands again.
     Lost,
 }
 
@@ -71,7 +71,7 @@ impl Election {
         self.state
     }
 
-    /// Who holds the record, as far as we have seen; empty if nobody does.
+    /// The holder of the record when we last read it; empty if there is none.
     pub fn holder(&self) -> &str {
         self.seen.as_ref().map_or("", |(record, _)| &record.holder)
     }
@@ -147,7 +147,7 @@ impl Election {
         Some((renewed + self.config.renew_deadline).saturating_duration_since(now))
     }
 
-    /// Whether nobody else can be leading: for a last look before writing something after a long pause.
+    /// Whether no other candidate can be leading: for a last check before a write after a long pause.
     pub fn holds(&self, now: Instant) -> bool {
         self.remaining(now).is_some_and(|left| !left.is_zero())
     }

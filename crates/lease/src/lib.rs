@@ -1,6 +1,6 @@
 //! Leader election on a Lease: of several replicas one leads, and the others wait and cost nothing.
 //!
-//! The record and the rules are client-go's, so that a sidecar written in Go and this one never lead at once.
+//! The record and the rules are client-go's, so that a sidecar written in Go and this one never lead at the same time.
 //! Nobody's clock is trusted: a holder is judged by how long *we* have seen no change of its record, never by
 //! the times written in it.
 //!
@@ -9,7 +9,6 @@
 
 mod candidate;
 mod config;
-mod dice;
 mod election;
 mod place;
 mod record;

@@ -6,7 +6,7 @@ use std::{fs, io};
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 const HOSTNAME_FILE: &str = "/proc/sys/kernel/hostname";
 
-/// The Lease that external-health-monitor uses for this driver, so that the two never lead at once.
+/// The Lease that external-health-monitor uses for this driver, so that the two never lead at the same time.
 pub fn lock_name(driver: &str) -> String {
     sanitize(&format!("external-health-monitor-leader-{driver}"))
 }

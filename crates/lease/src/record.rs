@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 /// The part of a Lease's spec that elections are made of. Absent fields read as empty, as client-go reads them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
-    /// Empty when nobody leads.
+    /// Empty when there is no leader.
     pub holder: String,
     /// For how long after its last renewal the holder must be respected.
     pub seconds: i32,

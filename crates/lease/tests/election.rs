@@ -23,7 +23,7 @@ const DRIVER: &str = "disk.csi.example.net";
 /// Nothing here takes this long unless it never ends.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// A lease of so many seconds, which is held on to for half of that without a renewal. A leader on a busy machine may be
+/// A lease of `seconds` seconds, which is held on to for half of that without a renewal. A leader on a busy machine may be
 /// stalled for seconds: only what waits for a lease to run out takes a short one.
 fn config(namespace: &str, identity: &str, seconds: u64) -> Config {
     Config {
@@ -38,7 +38,7 @@ fn config(namespace: &str, identity: &str, seconds: u64) -> Config {
 const LONG: u64 = 600;
 
 async fn elected(candidate: &Candidate) -> State {
-    timeout(LIMIT, candidate.elected()).await.expect("nobody was elected")
+    timeout(LIMIT, candidate.elected()).await.expect("no candidate was elected")
 }
 
 async fn spec(client: &Client, namespace: &str) -> LeaseSpec {
@@ -55,7 +55,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn one_leads_and_a_released_lease_changes_hands_at_once() {
+async fn one_leads_and_a_released_lease_changes_hands_immediately() {
     let plane = ControlPlane::shared();
     let client = plane.client().await.unwrap();
     let namespace = plane.namespace("lease").await.unwrap();
@@ -162,7 +162,7 @@ async fn an_api_server_away_for_longer_than_the_renew_deadline_ends_the_lead() {
     let begun = Instant::now();
     timeout(LIMIT, leader.lost()).await.expect("it still leads");
     let took = begun.elapsed();
-    // Before the lease ends for everybody else, which is what the renew deadline of ten seconds is for. When exactly is proved
+    // Before the lease ends for the other candidates, which is what the renew deadline of ten seconds is for. When exactly is proved
     // on a clock of its own.
     assert!(took < Duration::from_secs(20), "lost after {took:?}");
     assert!(!leader.holds(Instant::now()));
@@ -221,7 +221,7 @@ async fn standby_asks_for_the_lease_and_nothing_else_with_the_least_of_rights() 
     });
     let counted = ClientBuilder::try_from(kube_config).unwrap().with_layer(&watcher).build();
     let waiting = Candidate::start(counted, config(&namespace, "waiting", LONG)).unwrap();
-    until("looking five times", async || count.load(Ordering::Relaxed) >= 5).await;
+    until("five reads", async || count.load(Ordering::Relaxed) >= 5).await;
     assert_eq!(waiting.state(), State::Standby);
     assert_eq!(*odd.lock().unwrap(), Vec::<String>::new());
     drop((waiting, leader));

@@ -257,7 +257,7 @@ mod tests {
         ending: BinaryHeap<Reverse<(Instant, usize)>>,
         checks: Vec<Check>,
         counts: HashMap<Arc<str>, usize>,
-        most_at_once: usize,
+        most_running: usize,
     }
 
     impl Play {
@@ -268,7 +268,7 @@ mod tests {
                 schedule.add(&format!("v{i}").into(), now);
             }
             let (ending, checks) = (BinaryHeap::new(), Vec::new());
-            Self { schedule, now, ending, checks, counts: HashMap::new(), most_at_once: 0 }
+            Self { schedule, now, ending, checks, counts: HashMap::new(), most_running: 0 }
         }
 
         fn run(&mut self, time: Duration, takes: impl Fn(&str) -> Duration, went: impl Fn(&str) -> Outcome) {
@@ -279,7 +279,7 @@ mod tests {
                     self.ending.push(Reverse((self.now + takes(&check.key), self.checks.len())));
                     self.checks.push(check);
                 }
-                self.most_at_once = self.most_at_once.max(self.ending.len());
+                self.most_running = self.most_running.max(self.ending.len());
                 let ends = self.ending.peek().map(|Reverse((at, _))| *at);
                 let next = [ends, self.schedule.wake(self.now)].into_iter().flatten().min();
                 let Some(next) = next.filter(|next| *next <= end) else { break };
@@ -307,7 +307,7 @@ mod tests {
         for (key, count) in &play.counts {
             assert!((10..=12).contains(count), "{key} was checked {count} times in ten intervals");
         }
-        assert!(play.most_at_once <= 10);
+        assert!(play.most_running <= 10);
     }
 
     #[test]
@@ -360,11 +360,11 @@ mod tests {
     fn an_overloaded_driver_gets_fewer_concurrent_checks_for_a_while() {
         let mut play = Play::new(Pace::new(Duration::from_secs(1), 16), 2000);
         play.run(Duration::from_secs(2), |_| Duration::from_millis(50), |_| Outcome::Overloaded);
-        play.most_at_once = 0;
+        play.most_running = 0;
         play.run(Duration::from_secs(2), |_| Duration::from_millis(50), |_| Outcome::Overloaded);
-        assert_eq!(play.most_at_once, 1);
+        assert_eq!(play.most_running, 1);
         play.run(Duration::from_mins(2), |_| Duration::from_millis(50), |_| Outcome::Healthy);
-        assert_eq!(play.most_at_once, 16);
+        assert_eq!(play.most_running, 16);
     }
 
     #[test]

@@ -191,12 +191,12 @@ mod tests {
             shown(&[("m.rs", table), ("m/view.rs", view), ("other.rs", other)]),
             r#"m.rs:1 gauge here[] x; m/view.rs:1 gauge there["a"] x; m/view.rs:2 gauge lone[] x; other.rs:1 gauge lone_too["b"] x"#
         );
-        let told = shown(&[
+        let error = shown(&[
             ("m.rs", "const METRICS: &[Row] = &[\nSAME];"),
             ("a.rs", "const SAME: Row = (\"a\", \"gauge\", &[], \"x\");"),
             ("b.rs", "const SAME: Row = (\"b\", \"gauge\", &[], \"x\");"),
         ]);
-        assert!(told.starts_with("error: m.rs:2: the table METRICS has a row of another shape"), "{told}");
+        assert!(error.starts_with("error: m.rs:2: the table METRICS has a row of another shape"), "{error}");
     }
 
     #[test]
@@ -223,14 +223,14 @@ mod tests {
             "make(\"a\", \"counter\", &[], \"x\")",
             "..OTHERS",
         ] {
-            let told = names(&format!("const METRICS: &[M] = &[\n{row}];"));
+            let error = names(&format!("const METRICS: &[M] = &[\n{row}];"));
             assert!(
-                told.starts_with("error: m.rs:2: the table METRICS has a row of another shape;"),
-                "{row}: {told}"
+                error.starts_with("error: m.rs:2: the table METRICS has a row of another shape;"),
+                "{row}: {error}"
             );
         }
-        let told = names("const METRICS: &[M] = make();");
-        assert!(told.starts_with("error: m.rs:1: the table METRICS has no list;"), "{told}");
+        let error = names("const METRICS: &[M] = make();");
+        assert!(error.starts_with("error: m.rs:1: the table METRICS has no list;"), "{error}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::wire::{Malformed, fields};
 
 const MAX_FS_TYPE: usize = 128;
 
-/// The part of a VolumeCapability that tells volumes apart.
+/// The part of a VolumeCapability that distinguishes volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capability {
     pub access: Access,

@@ -70,7 +70,7 @@ impl Cleaner<'_> {
     }
 }
 
-/// A VolumeHealth message whose texts have not been looked at yet.
+/// A VolumeHealth message whose texts have not been read yet.
 struct Raw<'a> {
     id: &'a [u8],
     worst: Worst<'a>,

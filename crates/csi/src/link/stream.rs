@@ -1,4 +1,4 @@
-//! A unix stream that tells when it is dropped, which the connection does as soon as the peer is gone.
+//! A unix stream that reports when it is dropped, which the connection does as soon as the peer is gone.
 
 use std::io;
 use std::pin::Pin;

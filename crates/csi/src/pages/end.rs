@@ -41,7 +41,7 @@ pub struct Counts {
     pub volumes: u64,
     /// Pages asked for again, in smaller pieces.
     pub retries: u64,
-    /// Begun anew because the driver refused its own token.
+    /// Begun again because the driver refused its own token.
     pub restarts: u64,
     pub oddities: Oddities,
 }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-/// Hashes instead of texts. They are keyed, so that no driver can make two texts look the same on purpose, and with
-/// 64 bits a million volumes do so by chance about once in thirty million passes.
+/// Hashes instead of texts. They are keyed, so that no driver can give two texts the same hash on purpose, and with
+/// 64 bits a million volumes have it by chance about once in thirty million passes.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     key: RandomState,

@@ -60,7 +60,7 @@ impl Size {
         !std::mem::replace(&mut self.lifted, true)
     }
 
-    /// A whole pass went well.
+    /// A whole pass succeeded.
     pub(super) fn passed(&mut self) {
         self.calm += 1;
         if self.calm >= CALM {

@@ -131,9 +131,9 @@ proptest::proptest! {
         volumes: Vec<(String, i64, Option<(bool, String)>)>,
         next_token: String,
     ) {
-        let entries = volumes.iter().map(|(id, capacity_bytes, told)| csi::list_volumes_response::Entry {
+        let entries = volumes.iter().map(|(id, capacity_bytes, health)| csi::list_volumes_response::Entry {
             volume: Some(csi::Volume { capacity_bytes: *capacity_bytes, ..volume(id) }),
-            status: told.as_ref().map(|(abnormal, message)| csi::list_volumes_response::VolumeStatus {
+            status: health.as_ref().map(|(abnormal, message)| csi::list_volumes_response::VolumeStatus {
                 published_node_ids: vec!["n".into()],
                 volume_condition: Some(condition(*abnormal, message)),
             }),
@@ -141,9 +141,9 @@ proptest::proptest! {
         let sent = csi::ListVolumesResponse { entries: entries.collect(), next_token: next_token.clone() };
         let page = Page::read(sent.encode_to_vec().into()).unwrap();
         assert_eq!((page.entries, &page.next_token), (volumes.len(), &next_token));
-        for (entry, (id, capacity_bytes, told)) in page.entries().zip(&volumes) {
+        for (entry, (id, capacity_bytes, health)) in page.entries().zip(&volumes) {
             let condition =
-                told.as_ref().map(|(abnormal, message)| Condition { abnormal: *abnormal, message: message.as_bytes() });
+                health.as_ref().map(|(abnormal, message)| Condition { abnormal: *abnormal, message: message.as_bytes() });
             assert_eq!(Volume::read(entry).unwrap(), Volume { id: id.as_bytes(), capacity_bytes: *capacity_bytes, condition });
         }
     }

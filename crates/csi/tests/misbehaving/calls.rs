@@ -30,7 +30,7 @@ async fn the_new_dialect() {
             assert_eq!(asked.secrets["password"], "hunter2");
             let volume_health = match asked.volume_id.as_str() {
                 "swapped" => Some(health("other", &[])),
-                "silent" => None,
+                "unanswered" => None,
                 id => Some(health(id, &[(3, "DiskFailure"), (77, "Odd")])),
             };
             csi::ControllerGetVolumeHealthResponse { volume_health }.into()
@@ -61,10 +61,10 @@ async fn the_new_dialect() {
         .start(&scene.socket());
     let session = scene.driver(settings()).ready_within(SOON).await.unwrap();
 
-    let ill = session.volume_health("v", &secrets()).await.unwrap();
-    let conditions: Vec<_> = ill.conditions.iter().map(|c| (c.status, c.reason.as_str())).collect();
+    let unhealthy = session.volume_health("v", &secrets()).await.unwrap();
+    let conditions: Vec<_> = unhealthy.conditions.iter().map(|c| (c.status, c.reason.as_str())).collect();
     assert_eq!(
-        (ill.volume_id.as_str(), conditions.as_slice()),
+        (unhealthy.volume_id.as_str(), conditions.as_slice()),
         ("v", [(3, "DiskFailure"), (77, "Odd")].as_slice())
     );
     scene.scraped(r#"oddity="unknown_status"} 1"#);
@@ -81,12 +81,12 @@ async fn the_new_dialect() {
     );
     scene.scraped(r#"oddity="wrong_volume"} 1"#);
 
-    let error = session.volume_health("silent", &secrets()).await.unwrap_err();
+    let error = session.volume_health("unanswered", &secrets()).await.unwrap_err();
     assert_eq!(error.kind(), Kind::NoAnswer);
-    says(error, &["for volume silent", "says nothing about what was asked"]);
+    says(error, &["for volume unanswered", "says nothing about what was asked"]);
 
-    let well = session.node_volume_health("v", "/pub", "/stage").await.unwrap();
-    assert_eq!((well.volume_id.as_str(), well.conditions.len()), ("v", 0));
+    let healthy = session.node_volume_health("v", "/pub", "/stage").await.unwrap();
+    assert_eq!((healthy.volume_id.as_str(), healthy.conditions.len()), ("v", 0));
 
     let backends = session.storage_health(&secrets()).await.unwrap();
     let capability = backends[0].capability.as_ref().unwrap();
@@ -102,7 +102,7 @@ async fn the_old_dialect() {
             let condition = csi::VolumeCondition { abnormal: true, message: "path gone".into() };
             let status = csi::controller_get_volume_response::VolumeStatus {
                 published_node_ids: vec![],
-                volume_condition: (asked.volume_id == "ill").then_some(condition),
+                volume_condition: (asked.volume_id == "unhealthy").then_some(condition),
             };
             let volume = csi::Volume { volume_id: asked.volume_id, capacity_bytes: 7, ..Default::default() };
             csi::ControllerGetVolumeResponse { volume: Some(volume), status: Some(status) }.into()
@@ -115,9 +115,9 @@ async fn the_old_dialect() {
         })
         .start(&scene.socket());
     let session = scene.driver(settings()).ready_within(SOON).await.unwrap();
-    let ill = session.volume("ill").await.unwrap();
-    assert_eq!(ill.condition, Some(OldCondition { abnormal: true, message: "path gone".into() }));
-    assert_eq!(ill.capacity_bytes, 7);
+    let unhealthy = session.volume("unhealthy").await.unwrap();
+    assert_eq!(unhealthy.condition, Some(OldCondition { abnormal: true, message: "path gone".into() }));
+    assert_eq!(unhealthy.capacity_bytes, 7);
     assert_eq!(session.volume("untold").await.unwrap().condition, None);
     let stats = session.volume_stats("v", "/path", "").await.unwrap();
     assert_eq!(stats.usage, [Usage { unit: 1, total: 3, used: 2, available: 1 }]);
@@ -155,7 +155,7 @@ async fn healing() {
     };
     let healed = heal("v").await.unwrap();
     assert_eq!((healed.abnormal, healed.message.as_str()), (false, "remounted"));
-    // No deadline is too long to be told to the driver.
+    // No deadline is too long to be sent to the driver.
     let patient = Heal { volume_id: "v".into(), secrets: secrets(), ..Heal::default() };
     session.heal(patient, Duration::MAX).await.unwrap();
     says(heal("busy").await.unwrap_err(), &["NodeHealer for volume busy", "wait until that is done"]);

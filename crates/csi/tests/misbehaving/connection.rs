@@ -1,4 +1,4 @@
-//! The socket and what sits behind it: not a socket, nobody, somebody who hangs up, somebody who speaks otherwise.
+//! The socket and what is behind it: not a socket, no server, a server that hangs up, another protocol.
 
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
@@ -89,15 +89,15 @@ async fn one_that_never_answers() {
     drop(kept);
 }
 
-/// Our deadline is a deadline, in the error and in the metric, and the driver is told of it.
+/// Our deadline is a deadline, in the error and in the metric, and it is sent to the driver.
 #[tokio::test]
 async fn a_deadline_is_not_a_cancellation() {
     let scene = Scene::new();
-    let (told, headers) = std::sync::mpsc::channel();
+    let (send, headers) = std::sync::mpsc::channel();
     let (got, has_it) = unbounded_channel();
     let _fake = Fake::new()
         .on(Method::ControllerGetVolume, move |call| {
-            told.send(call.headers.get("grpc-timeout").cloned()).unwrap();
+            send.send(call.headers.get("grpc-timeout").cloned()).unwrap();
             got.send(()).unwrap();
             Reply::Never
         })
@@ -176,7 +176,7 @@ async fn signs_of_life() {
     let fake = Fake::new()
         .on(Method::Probe, move |call| match call.nth {
             0 => Reply::Message(vec![]),
-            1 => fail(Code::Internal, "ill"),
+            1 => fail(Code::Internal, "unhealthy"),
             2 => fail(Code::Unimplemented, "no"),
             _ => {
                 got.send(()).unwrap();

@@ -1,4 +1,4 @@
-//! A CSI driver that does what a test tells it to: right, wrong, late or never.
+//! A CSI driver with answers that a test chooses: right, wrong, late or never.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -67,7 +67,7 @@ impl Call {
 
 type Handler = Arc<dyn Fn(Call) -> Reply + Send + Sync>;
 
-/// What the fake is told before it starts.
+/// The settings of the fake driver before it starts.
 #[derive(Clone)]
 pub(crate) struct Fake {
     handlers: HashMap<&'static str, Handler>,

@@ -178,8 +178,8 @@ async fn a_page_of_nothing_but_empty_entries() {
     if std::env::var_os(ALONE).is_none() {
         let own = std::env::current_exe().unwrap();
         let run = std::process::Command::new(own).args(["--exact", SELF]).env(ALONE, "1").output().unwrap();
-        let told = String::from_utf8_lossy(&run.stdout);
-        assert!(run.status.success() && told.contains("1 passed"), "{told}");
+        let output = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success() && output.contains("1 passed"), "{output}");
         return;
     }
     let scene = Scene::new();

@@ -42,7 +42,7 @@ async fn a_slow_start_is_waited_for() {
 
     drop(driver);
 
-    // Not ready, then failing, then silent, then ready without saying so.
+    // Not ready, then failing, then not responding, then ready without saying so.
     let (got, has_it) = unbounded_channel();
     let _fake = Fake::new()
         .on(Method::Probe, move |call| match call.nth {
@@ -85,7 +85,7 @@ async fn not_ready_is_named() {
 }
 
 #[tokio::test]
-async fn capabilities_are_read_anew_after_a_restart() {
+async fn capabilities_are_read_again_after_a_restart() {
     let scene = Scene::new();
     let fake = Fake::new().capabilities(&[3, 11], &[]).start(&scene.socket());
     let driver = scene.driver(settings());

@@ -31,7 +31,7 @@ pub(crate) fn numbered(from: usize, to: usize, next_token: &str) -> Reply {
     csi::ListVolumesResponse { entries, next_token: next_token.into() }.into()
 }
 
-/// An honest list of so many volumes. The token is the index of the first volume of the page.
+/// A correct list with this number of volumes. The token is the index of the first volume of the page.
 pub(crate) fn honest(call: &Call, volumes: usize) -> Reply {
     let asked: csi::ListVolumesRequest = call.read();
     let from: usize = if asked.starting_token.is_empty() { 0 } else { asked.starting_token.parse().unwrap() };
@@ -116,7 +116,7 @@ async fn an_empty_list_is_complete() {
     assert_eq!(end.counts.pages, 1);
 }
 
-/// A list that fills its last page exactly is asked for once more, and is then complete.
+/// A list that fills its last page exactly is asked for again, and is then complete.
 #[tokio::test]
 async fn exactly_one_page() {
     let (ids, end) = pass(|call| honest(&call, 500), limits()).await;
@@ -212,12 +212,12 @@ impl Visit<ListedVolume> for Slow<'_> {
 }
 
 #[tokio::test]
-async fn whoever_is_slow_to_take_a_page_holds_back_all_but_the_next() {
+async fn a_slow_reader_of_a_page_holds_back_all_but_the_next() {
     let scene = Scene::new();
     let [asked, taken] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
-    let (count, done, (told, mut moments)) = (asked.clone(), taken.clone(), unbounded_channel());
+    let (count, done, (moment, mut moments)) = (asked.clone(), taken.clone(), unbounded_channel());
     let _fake = start(&scene, move |call| {
-        told.send(done.load(Ordering::SeqCst)).unwrap();
+        moment.send(done.load(Ordering::SeqCst)).unwrap();
         count.fetch_add(1, Ordering::SeqCst);
         match call.nth {
             0 => page(&["a"], "1"),
@@ -372,7 +372,7 @@ async fn a_page_that_never_comes() {
     assert!(matches!(&end.broken, Some(Broken::Call(error)) if error.kind() == Kind::Deadline));
 }
 
-/// Too much at once, said in three ways: the page size comes down until it fits, and stays there.
+/// Too many entries, reported in three ways: the page size comes down until it fits, and stays there.
 #[tokio::test]
 async fn pages_that_are_too_much() {
     // A slow one costs a deadline for each time that it is asked for less, so it is asked once.
@@ -401,7 +401,7 @@ async fn pages_that_are_too_much() {
     }
 }
 
-/// As csi-driver-host-path does: the list ends at max_entries, and no token tells.
+/// As csi-driver-host-path does: the list ends at max_entries, without a token.
 #[tokio::test]
 async fn a_list_cut_without_a_token() {
     let scene = Scene::new();
@@ -504,7 +504,7 @@ async fn the_bounds_of_a_pass() {
 }
 
 #[tokio::test]
-async fn other_errors_break_the_pass_at_once() {
+async fn other_errors_break_the_pass_immediately() {
     for (code, part) in [
         (Code::Internal, "something broke inside the driver: boom; read the driver's log"),
         (

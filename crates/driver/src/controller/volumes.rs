@@ -46,7 +46,7 @@ impl Controller {
         let minimum = order.wish.minimum_bytes().max(content.as_ref().map_or(0, |content| content.bytes));
         let range = order.range.as_ref();
         let bytes = match (&content, range) {
-            // A copy is as large as its original unless told otherwise.
+            // A copy is as large as its original by default.
             (Some(content), None) => content.bytes.max(minimum),
             _ => size(range, minimum, self.config.max_volume_bytes)?,
         };
@@ -202,7 +202,7 @@ fn check_same(before: &VolumeRecord, order: &Order) -> Result<()> {
     Ok(())
 }
 
-/// What could not be finished is removed at once; what is left of it, at the next start.
+/// What could not be finished is removed immediately; what is left of it, at the next start.
 pub(super) fn discard(draft: &std::path::Path) {
     if let Err(error) = remove_tree(draft) {
         tracing::warn!(%error, "a half-made thing stays until the next start");

@@ -1,4 +1,4 @@
-//! Where the driver itself looks whether it is to misbehave.
+//! Where the driver itself checks whether it is to misbehave.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::{Fault, notes};
 
 const SLOW: Duration = Duration::from_secs(5);
 
-/// Looks before every call. Costs one failed look at a folder while nothing is injected.
+/// Checks before every call. Costs one failed read of a folder while nothing is injected.
 #[derive(Clone, Debug)]
 pub(crate) struct Misbehave {
     folder: Arc<Path>,
@@ -96,7 +96,7 @@ impl Pages {
         Self { note, turn: AtomicU64::new(0) }
     }
 
-    /// Leaves the first entry out, or tells it twice, by turns.
+    /// Leaves the first entry out, or lists it twice, by turns.
     pub(crate) fn spoil<T: Clone>(&self, entries: &mut Vec<T>) {
         if entries.is_empty() || !self.note.is_dir() {
             return;
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_whole_until_told_otherwise() {
+    fn pages_are_whole_without_a_fault() {
         let state = tempfile::tempdir().unwrap();
         let pages = Pages::new(state.path());
         let page = || {

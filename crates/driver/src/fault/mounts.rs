@@ -82,10 +82,12 @@ pub(super) fn raise_ext4_error(victim: &Victim) -> Result<()> {
 }
 
 pub(super) fn repair_ext4(victim: &Victim) -> Result<()> {
-    anew(victim, || command::run("e2fsck", &["-f", "-y"], &victim.device()?.path(), REPAIR).or_else(repaired))
+    remounted(victim, || {
+        command::run("e2fsck", &["-f", "-y"], &victim.device()?.path(), REPAIR).or_else(repaired)
+    })
 }
 
-/// Exit codes 1 and 2 say that e2fsck found something and mended it.
+/// Exit codes 1 and 2 say that e2fsck found something and repaired it.
 fn repaired(error: Error) -> Result<()> {
     match &error {
         Error::Tool { why, .. }
@@ -102,12 +104,12 @@ pub(super) fn shut_down(victim: &Victim) -> Result<()> {
     sys::shut_down_filesystem(&root).map_err(victim.io("shut down the file system"))
 }
 
-pub(super) fn mount_anew(victim: &Victim) -> Result<()> {
-    anew(victim, || Ok(()))
+pub(super) fn mount_again(victim: &Victim) -> Result<()> {
+    remounted(victim, || Ok(()))
 }
 
 /// Takes every mount of the volume down, does something, and puts them all back.
-pub(super) fn anew(victim: &Victim, between: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(super) fn remounted(victim: &Victim, between: impl FnOnce() -> Result<()>) -> Result<()> {
     let Access::Mount { options } = &victim.staged()?.access else { return between() };
     let staging = victim.staging()?;
     let targets = victim.targets().unwrap_or_default();
@@ -117,7 +119,7 @@ pub(super) fn anew(victim: &Victim, between: impl FnOnce() -> Result<()>) -> Res
         }
     }
     if victim.kind != Kind::Fuse {
-        // A file system that somebody still has somewhere would only be shown again, as it is.
+        // A file system that is still mounted elsewhere would only be shown again, as it is.
         victim.device()?.wait_until_free()?;
     }
     let done = between();

@@ -69,7 +69,7 @@ impl Note {
         list().map_err(Error::io(format_args!("read what was kept in {}", self.0.display())))
     }
 
-    /// Forgets it. What cannot be removed only looks like a fault that is still there.
+    /// Forgets it. A note that cannot be removed only shows a fault that is gone.
     pub(super) fn close(self) {
         if let Err(error) = remove_tree(&self.0) {
             tracing::warn!(%error, "the note of a fault stays behind");

@@ -45,14 +45,14 @@ fn signal_mounter(victim: &Victim, signal: Signal) -> Result<()> {
     let pid = record.and_then(|record| Pid::from_raw(record.pid));
     let pid = pid.ok_or_else(|| Error::precondition(&victim.id, "no mounter process serves it"))?;
     kill_process(pid, signal).map_err(victim.io("signal the mounter"))?;
-    // One that is dying still looks alive for a moment, although its mounts are dead already.
+    // One that is dying still seems alive for a moment, although its mounts are dead already.
     if signal != Signal::CONT && !wait_until_stopped(pid.as_raw_nonzero().get(), FREEZES_WITHIN) {
         return Err(Error::precondition(&victim.id, "its mounter was sent a signal to stop and did not"));
     }
     Ok(())
 }
 
-/// The faults that are not signals are done by being noted: the driver looks at the notes.
+/// The faults that are not signals are done by being noted: the driver reads the notes.
 pub(super) fn hurt_driver(fault: Fault, state: &StateDir) -> Result<()> {
     match fault {
         Fault::DriverFrozen => signal_driver(state, Signal::STOP),

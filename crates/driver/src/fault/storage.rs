@@ -17,7 +17,7 @@ use crate::sys;
 const CUT: u64 = 4 << 20;
 /// What metadata is overwritten with. Nothing that a file system writes is a whole sector of this.
 const GARBAGE: u8 = 0xa5;
-/// The least that is written at once.
+/// The smallest amount of one write.
 const SECTOR: usize = 512;
 const KEPT_IMAGE: &str = "disk.img";
 const KEPT_STATE: &str = "drive.json";
@@ -64,13 +64,13 @@ pub(super) fn attach_again(victim: &Victim) -> Result<()> {
     if attached.is_live() {
         return attached.device().stay().map(drop);
     }
-    // Numbers that nobody uses are taken by whoever asks first.
+    // A free number is taken by the first program that asks.
     match attached.device().attach_again(&victim.directory.image(), victim.staged()?.readonly)? {
         Some(_) => Ok(()),
         None => Err(Error::precondition(
             &victim.id,
             format_args!(
-                "{} belongs to somebody else by now; unpublish and unstage the volume, stage and publish it again, and \
+                "{} belongs to another program by now; unpublish and unstage the volume, stage and publish it again, and \
                  clear the fault then",
                 attached.device().path().display()
             ),
@@ -86,7 +86,7 @@ pub(super) fn restore_size(victim: &Victim) -> Result<()> {
     limit(victim, 0)?;
     // What failed meanwhile may have stopped the file system. ext4 also records that its journal failed, if it wrote to it
     // while the device was lost, until e2fsck has checked it.
-    if victim.kind == Kind::Ext4 { mounts::repair_ext4(victim) } else { mounts::mount_anew(victim) }
+    if victim.kind == Kind::Ext4 { mounts::repair_ext4(victim) } else { mounts::mount_again(victim) }
 }
 
 /// Zero is no limit.
@@ -131,7 +131,7 @@ pub(super) fn overwrite_metadata(victim: &Victim, note: &Note) -> Result<()> {
 }
 
 pub(super) fn restore_metadata(victim: &Victim, note: &Note) -> Result<()> {
-    mounts::anew(victim, || restore_bytes(victim, note))
+    mounts::remounted(victim, || restore_bytes(victim, note))
 }
 
 /// Only where our garbage still is: what the kernel has written since is newer than what was kept.
@@ -169,7 +169,7 @@ fn read(victim: &Victim, image: &File, at: u64, length: u64) -> Result<Vec<u8>> 
     Ok(bytes)
 }
 
-/// Nodes are 16 KiB unless somebody chose otherwise, and begin at multiples of 4 KiB.
+/// Nodes are 16 KiB by default, and begin at multiples of 4 KiB.
 fn tree_blocks(image: &File, id: &[u8]) -> io::Result<Vec<u64>> {
     const STEP: u64 = 4096;
     const MOST: usize = 4096;

@@ -9,7 +9,7 @@ use volmedic_host::block::{Device, Sysfs};
 
 use super::facts::{Backing, LoopFacts, VolumeFacts};
 
-/// Looks at the backing. The state directory is the driver's own disk, not a volume, so this needs no helper.
+/// Checks the backing. The state directory is the driver's own disk, not a volume, so this needs no helper.
 pub(super) fn check(facts: &VolumeFacts, sysfs: &Sysfs) -> Vec<Condition> {
     match &facts.backing {
         Backing::Image { file, device, .. } => {
@@ -74,7 +74,7 @@ fn gone(path: &Path, error: &io::Error, held: bool) -> Condition {
         _ => Condition::new(
             Status::Inaccessible,
             WellKnown::DiskFailure.into(),
-            &format!("looking for {path} failed: {error}"),
+            &format!("searching for {path} failed: {error}"),
         ),
     }
 }

@@ -39,7 +39,7 @@ impl Default for Settings {
     }
 }
 
-/// How far a look goes.
+/// How far a check goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     /// Everything that can be known without touching the volume: cheap enough for every volume of a list.
@@ -75,11 +75,11 @@ impl Checks {
         &self.helpers
     }
 
-    /// Looks at one volume. A caller that asks about the same volume meanwhile gets the same report, if its facts are not
+    /// Checks one volume. A caller that asks about the same volume meanwhile gets the same report, if its facts are not
     /// newer.
     ///
     /// `table` is read by the caller, once for a whole pass; `as_of` is a time before that and before `facts` was made.
-    /// `reread` makes both again, for when an older look had to be waited for; its error is why it cannot.
+    /// `reread` makes both again, for when an older check had to be waited for; its error is why it cannot.
     pub fn look(
         &self,
         facts: &VolumeFacts,
@@ -91,7 +91,7 @@ impl Checks {
         match depth {
             Depth::Shallow => self.examine(facts, table, depth),
             Depth::Deep => {
-                // A look may wait for a helper's place and then for its answer, and so may an older one before it.
+                // A check may wait for a free helper and then for its answer, and so may an older one before it.
                 let patience = self.settings.deadline * 5 + Duration::from_secs(1);
                 let look = |waited: bool| {
                     if !waited {

@@ -67,7 +67,7 @@ words! {
     Suspect = "SUSPECT",
     /// Its replacement is required.
     Bad = "BAD",
-    /// Not detected; only I/O errors will tell.
+    /// Not detected; only I/O errors will show it.
     Unknown = "UNKNOWN",
 }
 
@@ -133,19 +133,19 @@ impl DriveState {
     pub fn conditions(self) -> Vec<Condition> {
         let Self { health, csi_status, operational_status, usage, drive_status } = self;
         let mut found = Vec::new();
-        let mut tell =
+        let mut add =
             |status, reason, message: &str| found.push(Condition::new(status, Reason::new(reason), message));
         match health {
             Health::Good => {}
             // That a drive must be replaced does not yet mean that data is lost.
             Health::Bad => {
-                tell(Status::Inaccessible, "DriveBad", "drive health is BAD: the drive must be replaced");
+                add(Status::Inaccessible, "DriveBad", "drive health is BAD: the drive must be replaced");
             }
             Health::Suspect => {
-                tell(Status::Degraded, "DriveSuspect", "drive health is SUSPECT: plan to replace the drive");
+                add(Status::Degraded, "DriveSuspect", "drive health is SUSPECT: plan to replace the drive");
             }
             Health::Unknown => {
-                tell(
+                add(
                     Status::Degraded,
                     "HealthUnknown",
                     "drive health is UNKNOWN: only I/O errors would show a failure",
@@ -154,7 +154,7 @@ impl DriveState {
         }
         // A drive that is off line takes its volumes with it; both words mean the same to a user of the volume.
         if operational_status == OperationalStatus::Missing || drive_status == DriveStatus::Offline {
-            tell(
+            add(
                 Status::Inaccessible,
                 "DriveMissing",
                 &format!(
@@ -163,14 +163,14 @@ impl DriveState {
             );
         }
         if csi_status == CsiStatus::Failed {
-            tell(
+            add(
                 Status::Inaccessible,
                 "VolumeFailed",
                 "CSI status is FAILED: the last operation on the volume did not succeed",
             );
         }
         if usage == Usage::Failed {
-            tell(
+            add(
                 Status::Degraded,
                 "ReleaseFailed",
                 "usage is FAILED: the volume could not be released from its drive",
@@ -187,8 +187,8 @@ mod tests {
     fn check(change: impl FnOnce(&mut DriveState), expected: &[&str]) {
         let mut state = DriveState::default();
         change(&mut state);
-        let told: Vec<String> = state.conditions().iter().map(ToString::to_string).collect();
-        assert_eq!(told, expected, "{state:?}");
+        let conditions: Vec<String> = state.conditions().iter().map(ToString::to_string).collect();
+        assert_eq!(conditions, expected, "{state:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a driver tells the checks about a volume: where it should be, and what should be behind it.
+//! What the checks need to know of a volume from its driver: where it should be, and what should be behind it.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub enum Backing {
         file: PathBuf,
         /// The loop device it should be behind, if any.
         device: Option<LoopFacts>,
-        /// Which file system is on it; none on a raw block volume, or when nobody knows yet.
+        /// Which file system is on it; none on a raw block volume, or when it is not known yet.
         fs_type: Option<&'static str>,
     },
     /// A directory, served by a FUSE mounter while it is staged.
@@ -37,8 +37,8 @@ pub enum Backing {
         folder: PathBuf,
         /// What the mounter calls its mount, if it is known: the source in the mount table.
         source: Option<String>,
-        /// Whether the driver looked for the mounter's process and found none. Its mounts may then keep whoever asks
-        /// waiting, so nobody does.
+        /// Whether the driver searched for the mounter's process and found none. Its mounts may then keep a caller
+        /// waiting, so they are not accessed.
         mounter_dead: bool,
     },
 }

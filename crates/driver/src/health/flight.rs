@@ -1,4 +1,4 @@
-//! One look per volume at a time. A caller shares the result of another only if it is not older than its own question.
+//! One check per volume at a time. A caller shares the result of another only if it is not older than its own question.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// The looks under way.
+/// The checks under way.
 #[derive(Debug)]
 pub(super) struct Flights<T> {
     open: Mutex<HashMap<String, Arc<Flight<T>>>>,
@@ -14,10 +14,10 @@ pub(super) struct Flights<T> {
 
 #[derive(Debug)]
 struct Flight<T> {
-    /// What it looks at was known at this time.
+    /// The facts that it checks were read at this time.
     as_of: Instant,
     landed: Mutex<Landing<T>>,
-    told: Condvar,
+    landing: Condvar,
 }
 
 #[derive(Debug)]
@@ -33,10 +33,10 @@ impl<T: Clone> Flights<T> {
         Self { open: Mutex::default() }
     }
 
-    /// Does `act`, which looks at things as they were at `as_of` or later, unless such a look is under way for the same
-    /// key; then waits for that result. An older look is waited for and not shared: a caller that asks after a volume was
-    /// healed must not get what was seen before. `act` is told whether there was such a wait; then it must look at things as
-    /// they are now, so that all who waited share one look and none has to wait for every other. `None` when it is not over
+    /// Does `act`, which checks the state of `as_of` or later, unless such a check is under way for the same
+    /// key; then waits for that result. An older check is waited for and not shared: a caller that asks after a volume was
+    /// healed must not get what was seen before. The argument of `act` is whether there was such a wait; then it must read the
+    /// state again, so that all who waited share one check and none has to wait for every other. `None` when it is not over
     /// within `patience`, or was lost.
     pub(super) fn share(
         &self,
@@ -55,7 +55,7 @@ impl<T: Clone> Flights<T> {
                     None => {
                         let as_of = if waited { Instant::now() } else { as_of };
                         let landed = Mutex::new(Landing::InTheAir);
-                        let flight = Arc::new(Flight { as_of, landed, told: Condvar::new() });
+                        let flight = Arc::new(Flight { as_of, landed, landing: Condvar::new() });
                         open.insert(key.to_owned(), flight.clone());
                         break flight;
                     }
@@ -89,7 +89,7 @@ impl<T: Clone> Flight<T> {
             if left.is_zero() {
                 return None;
             }
-            self.told.wait_for(&mut landed, left);
+            self.landing.wait_for(&mut landed, left);
         }
     }
 }
@@ -104,11 +104,11 @@ struct Pilot<'f, T> {
 
 impl<T> Drop for Pilot<'_, T> {
     fn drop(&mut self) {
-        // Closed before those that wait are woken: a caller in between starts a new look rather than get an old result.
+        // Closed before those that wait are woken: a caller in between starts a new check rather than get an old result.
         self.flights.open.lock().remove(self.key);
         let result = std::mem::replace(&mut self.result, Landing::Lost);
         *self.flight.landed.lock() = result;
-        self.flight.told.notify_all();
+        self.flight.landing.notify_all();
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
                 "no more patience"
             );
             assert_eq!(flights.share("other", now, LONG, |_| 77), Some(77), "another volume is not held up");
-            // The sharers hold the flight besides the map, its pilot and nobody else.
+            // The sharers hold the flight besides the map, and its pilot.
             while Arc::strong_count(&flights.open.lock()["v"]) < 2 + sharers.len() {
                 std::thread::yield_now();
             }
@@ -245,6 +245,6 @@ mod tests {
             assert!(first.join().is_err());
             assert_eq!(sharer.join().unwrap(), None);
         });
-        assert_eq!(flights.share("v", now, LONG, |_| 3), Some(3), "and the next look works");
+        assert_eq!(flights.share("v", now, LONG, |_| 3), Some(3), "and the next check works");
     }
 }

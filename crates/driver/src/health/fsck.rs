@@ -83,12 +83,12 @@ impl Tool {
     /// Every one of these forbids the tool to write.
     fn arguments(self, on: &Path) -> &'static [&'static str] {
         match self {
-            // -f looks at everything even when the superblock says it is clean.
+            // -f checks everything even when the superblock says it is clean.
             Self::E2fsck => &["-n", "-f"],
             // -f says that it is an image file. Without it xfs_repair refuses files, with it devices go wrong.
             Self::XfsRepair if on.is_file() => &["-n", "-f"],
             Self::XfsRepair => &["-n"],
-            // --force only allows looking at what is mounted.
+            // --force only allows checking what is mounted.
             Self::BtrfsCheck => &["check", "--readonly", "--force"],
         }
     }

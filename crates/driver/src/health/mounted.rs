@@ -17,7 +17,7 @@ pub(super) struct Mounted {
     pub(super) reachable: Option<Place>,
 }
 
-/// Looks at staging first, then at each target.
+/// Checks staging first, then at each target.
 pub(super) fn check(facts: &VolumeFacts, table: &Table) -> Mounted {
     let mut findings = Vec::new();
     let mut good = Vec::new();
@@ -119,8 +119,8 @@ mod tests {
 
     fn check_facts(facts: &VolumeFacts, mounts: &str, expected: &[&str]) {
         let table = Table::parse(format!("{ROOT}{mounts}").into_bytes());
-        let told = check(facts, &table);
-        let shown: Vec<String> = told
+        let found = check(facts, &table);
+        let shown: Vec<String> = found
             .findings
             .iter()
             .map(|found| format!("{} {}", found.place.as_ref().unwrap().display(), found.condition))

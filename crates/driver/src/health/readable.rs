@@ -3,7 +3,7 @@
 use volmedic_health::{Condition, Status, WellKnown};
 use volmedic_host::helper::HelperError;
 
-/// The condition behind a failed look, or `None` when the failure is not the volume's.
+/// The condition behind a failed check, or `None` when the failure is not the volume's.
 pub(super) fn condition(error: &HelperError) -> Option<Condition> {
     if !error.is_about_the_volume() {
         return None;
@@ -15,7 +15,7 @@ pub(super) fn condition(error: &HelperError) -> Option<Condition> {
     Some(Condition::new(Status::Inaccessible, reason.into(), &error.to_string()))
 }
 
-/// We look as root and only read, so each of these says something about the volume.
+/// The check runs as root and only reads, so each of these says something about the volume.
 fn reason_of(errno: i32) -> WellKnown {
     match errno {
         libc::ENOTCONN | libc::ECONNABORTED => WellKnown::MounterDead,
@@ -58,12 +58,12 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_is_told_and_our_own_trouble_is_not() {
+    fn a_hang_is_reported_and_our_own_problem_is_not() {
         let hung =
             HelperError::Hung { step: "statfs".into(), path: "/v".into(), after: Duration::from_secs(5) };
-        let told = condition(&hung).unwrap();
-        assert_eq!(told.to_string(), "Inaccessible/IOHung");
-        assert_eq!(&*told.message, "statfs on /v did not come back within 5.0 s");
+        let hangs = condition(&hung).unwrap();
+        assert_eq!(hangs.to_string(), "Inaccessible/IOHung");
+        assert_eq!(&*hangs.message, "statfs on /v did not come back within 5.0 s");
         let [after, call] = [8, 5].map(Duration::from_secs);
         let slow = HelperError::Slow { step: "readdir".into(), path: "/v".into(), after, call };
         assert_eq!(condition(&slow).unwrap().to_string(), "Degraded/SlowIO");

@@ -1,4 +1,4 @@
-//! What came of a look at a volume.
+//! The result of a check of a volume.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use volmedic_host::usage::Usage;
 use super::facts::Place;
 use super::fsck::Checked;
 
-/// What came of a look.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
     /// In the order of the checks.
@@ -17,7 +17,7 @@ pub struct Report {
     pub measured: Option<Measured>,
     /// The last file system check, with when it was.
     pub checked: Option<Checked>,
-    /// Why part of the look was not possible, through no fault of the volume. Then no findings do not mean health,
+    /// Why part of the check was not possible, through no fault of the volume. Then no findings do not mean health,
     /// and a call that was asked for health must answer with an error instead.
     pub blind: Option<String>,
 }
@@ -56,7 +56,7 @@ impl Report {
         self.findings.iter().map(|finding| finding.condition.clone()).collect()
     }
 
-    /// The conditions that matter to whoever uses the volume at one of these places: those, and what is wrong with
+    /// The conditions that matter to users of the volume at one of these places: those, and what is wrong with
     /// the volume as a whole.
     pub fn conditions_at(&self, places: &[&Path]) -> Vec<Condition> {
         let concerns =
@@ -83,13 +83,13 @@ mod tests {
             finding(WellKnown::WrongMount, Some("/b")),
         ];
         let report = Report { findings, ..Report::default() };
-        let told = |places: &[&str]| -> Vec<String> {
+        let reasons = |places: &[&str]| -> Vec<String> {
             let places: Vec<&Path> = places.iter().map(Path::new).collect();
             report.conditions_at(&places).iter().map(|condition| condition.reason.to_string()).collect()
         };
-        assert_eq!(told(&["/a"]), ["IOHung", "VolumeUnmounted"]);
-        assert_eq!(told(&["/a", "/b"]), ["IOHung", "VolumeUnmounted", "WrongMount"]);
-        assert_eq!(told(&[]), ["IOHung"]);
+        assert_eq!(reasons(&["/a"]), ["IOHung", "VolumeUnmounted"]);
+        assert_eq!(reasons(&["/a", "/b"]), ["IOHung", "VolumeUnmounted", "WrongMount"]);
+        assert_eq!(reasons(&[]), ["IOHung"]);
         assert_eq!(report.conditions().len(), 3);
     }
 }

@@ -1,4 +1,4 @@
-//! How much a volume holds, how much it may, and whether it has been told to fail.
+//! How much a volume holds, how much it may, and whether a fault makes it fail.
 
 use std::fs;
 use std::io;
@@ -82,7 +82,7 @@ impl Accounts {
         u64::try_from(self.files.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// How many files there may be, one for so many bytes, as file systems with fixed tables have it.
+    /// How many files there may be, one for each `BYTES_PER_FILE` bytes, as file systems with fixed tables have it.
     pub(super) fn file_quota(&self) -> u64 {
         self.quota() / BYTES_PER_FILE
     }
@@ -91,7 +91,7 @@ impl Accounts {
         self.used().saturating_add(bytes) <= self.quota()
     }
 
-    /// A file went from so many 512-byte blocks to so many.
+    /// A file went from `before` to `after` blocks of 512 bytes.
     pub(super) fn changed(&self, before: u64, after: u64) {
         let bytes = |blocks: u64| i64::try_from(blocks * 512).unwrap_or(i64::MAX);
         self.used.fetch_add(bytes(after) - bytes(before), Ordering::Relaxed);

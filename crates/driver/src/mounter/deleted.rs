@@ -1,4 +1,4 @@
-//! Files that were deleted while somebody had them open.
+//! Files that were deleted while they were open.
 //!
 //! Each keeps a name, its inode number, in a folder beside the volume until the kernel has forgotten it. Without one
 //! the death of the mounter, which holds the last descriptor, would be the end of the data; and its number could go to
@@ -24,7 +24,7 @@ pub(super) struct Deleted {
 }
 
 impl Deleted {
-    /// With a session that goes on, what was kept stays; with a new one nobody can have it open.
+    /// With a session that goes on, what was kept stays; with a new one it cannot be open.
     pub(super) fn open(folder: &Path, taken_over: bool) -> Result<Self> {
         let failed = |what: &str| format!("{what} the folder {} of deleted files", folder.display());
         if !taken_over {

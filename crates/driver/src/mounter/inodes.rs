@@ -30,14 +30,14 @@ pub(super) struct Inodes {
     root: Arc<OwnedFd>,
     known: Mutex<HashMap<u64, Known>>,
     deleted: Deleted,
-    /// Only in a session that was taken over: the kernel may ask about files that we have not looked up.
+    /// Only in a session that was taken over: the kernel may ask about files that were not looked up here.
     search: Option<Search>,
 }
 
 #[derive(Debug)]
 struct Known {
     file: Arc<OwnedFd>,
-    /// How often the kernel was told of it, and will forget it.
+    /// How often the kernel was given it, and will forget it.
     lookups: u64,
 }
 
@@ -81,7 +81,7 @@ impl Inodes {
         Ok((stat, attributes))
     }
 
-    /// Looks a name up and remembers what it names, once more for every time the kernel is told.
+    /// Looks a name up and remembers what it names, again for every time the kernel is given it.
     pub(super) fn look_up(&self, parent: &OwnedFd, name: &std::ffi::OsStr) -> Result<FileAttr> {
         let file = openat(parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let stat = fstat(&file)?;
@@ -95,7 +95,7 @@ impl Inodes {
         Ok(attributes(&stat, INodeNo(stat.st_ino)))
     }
 
-    /// The kernel forgets all it was told of a file at once, so what a predecessor told is part of the number, and
+    /// The kernel forgets all that it was given of a file together, so what a predecessor gave is part of the number, and
     /// more than was counted here is no mistake.
     pub(super) fn forget(&self, inode: INodeNo, lookups: u64) {
         let mut known = locked(&self.known);
@@ -121,7 +121,7 @@ impl Inodes {
         self.deleted.drop(inode);
     }
 
-    /// The last name of a file is about to go. If somebody may have it open, it gets one outside of the volume.
+    /// The last name of a file is about to go. If it may be open, it gets one outside of the volume.
     pub(super) fn keep_deleted(&self, inode: u64) {
         if let Some(known) = locked(&self.known).get(&inode) {
             self.deleted.keep(inode, &known.file);
@@ -152,7 +152,7 @@ impl<T> Handles<T> {
         locked(&self.open).get(&handle).cloned().ok_or(Errno::BADF)
     }
 
-    /// Puts something back under a number that a predecessor gave. Of two that do so at once, the first counts.
+    /// Puts something back under a number that a predecessor gave. Of two concurrent calls, the first counts.
     pub(super) fn restore(&self, handle: u64, thing: T) -> Arc<T> {
         Arc::clone(locked(&self.open).entry(handle).or_insert_with(|| Arc::new(thing)))
     }
@@ -162,7 +162,7 @@ impl<T> Handles<T> {
     }
 }
 
-/// A file that somebody has open.
+/// An open file.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) file: File,

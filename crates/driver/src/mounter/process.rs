@@ -34,7 +34,7 @@ const STOP: Duration = Duration::from_secs(5);
 pub(crate) struct Mounters {
     program: PathBuf,
     state: StateDir,
-    /// Copies of the sessions of live mounters, where somebody may ask for a heal.
+    /// Copies of the sessions of live mounters, where a heal may be requested.
     sessions: Option<Arc<Sessions>>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) enum Revived {
     /// A new one goes on with the session: every mount and open file is as before.
     HandedOver,
     /// A new one has a new session, mounted at the staging path only.
-    Anew,
+    NewSession,
 }
 
 /// What a new mounter begins with.
@@ -96,7 +96,7 @@ impl Mounters {
         stop(&directory)?;
         self.set_quota(volume)?;
         self.start(volume, &directory, Begin::Mount(place), readonly)?;
-        Ok(Revived::Anew)
+        Ok(Revived::NewSession)
     }
 
     /// Whether a live process serves the volume.
@@ -121,7 +121,7 @@ impl Mounters {
         }
     }
 
-    /// Tells the mounter, now or when it starts, how much it may hold.
+    /// Sets how much the volume may hold; the mounter reads it now or when it starts.
     pub(crate) fn set_quota(&self, volume: &VolumeRecord) -> Result<()> {
         let path = self.state.volume(&volume.id).mounter_quota();
         let temporary = path.with_extension("quota.tmp");

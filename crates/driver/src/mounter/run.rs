@@ -26,7 +26,7 @@ use crate::store::{read_record, write_record};
 const LOCK_ATTEMPTS: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the driver tells a mounter on its command line. The mountpoint itself, or the session to go on with, is open
+/// What the driver passes to a mounter on its command line. The mountpoint itself, or the session to go on with, is open
 /// on standard input; the path is for the record and for people.
 #[derive(Clone, Debug)]
 pub struct Mounter {

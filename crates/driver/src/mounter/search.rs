@@ -68,7 +68,7 @@ impl Index {
             if open.len() >= DEPTH {
                 continue;
             }
-            // Gone or replaced meanwhile, or mounted over: not what we look for.
+            // Gone or replaced meanwhile, or mounted over: not what we search for.
             let Ok(opened) = directory(parent, &*name) else { continue };
             match fstat(&opened) {
                 Ok(stat) if stat.st_ino == inode && stat.st_dev == device => {}
@@ -166,7 +166,7 @@ mod tests {
         find(fs::metadata(at("a/b")).unwrap().ino()).unwrap();
 
         fs::rename(at("a/b"), at("moved")).unwrap();
-        assert_eq!(find(deep), Err(Errno::STALE), "nobody said that something was moved");
+        assert_eq!(find(deep), Err(Errno::STALE), "the move was not announced");
         search.moved();
         find(deep).unwrap();
         fs::remove_file(at("moved/c/deep")).unwrap();

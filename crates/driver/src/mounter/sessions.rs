@@ -1,8 +1,8 @@
 //! Copies of the sessions of live mounters, held so that a mounter's death does not end its mounts.
 //!
-//! While a dead mounter's session is held, whoever uses the volume waits instead of getting errors. That is only better
-//! if somebody will heal it, so copies are held only by a driver that can be asked to, and let go after a while: from
-//! then on the volume fails as it would have at once.
+//! While a dead mounter's session is held, the users of the volume wait instead of getting errors. That is only better
+//! if the volume will be healed, so copies are held only by a driver that can be asked to, and let go after a while: from
+//! then on the volume fails as it would have without them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,7 +20,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use super::process::is_alive;
 use crate::record::MounterRecord;
 
-/// How often it is looked whether a mounter died or its time is over.
+/// How often to check whether a mounter died or its time is over.
 const TICK: Duration = Duration::from_secs(1);
 /// The device number of `/dev/fuse`.
 const FUSE: (u32, u32) = (10, 229);

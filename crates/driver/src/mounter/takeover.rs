@@ -1,9 +1,9 @@
 //! Going on with a session that another process began.
 //!
-//! The kernel knows the session by its open `/dev/fuse`, not by the process behind it. Whoever holds a copy of that
+//! The kernel knows the session by its open `/dev/fuse`, not by the process behind it. A process with a copy of that
 //! descriptor can serve the mounts, if it answers to the same node numbers and handles: ours are the inode numbers of
 //! the files, and a handle that is not known is opened again. Requests that the predecessor had read and not answered
-//! are asked for once more, which kernels can do since 6.9; on older ones, those few wait until the volume is unmounted.
+//! are asked for again, which kernels can do since 6.9; on older ones, those few wait until the volume is unmounted.
 //! A request that was carried out and not answered is carried out twice: a second `mkdir` then says that the directory
 //! exists, and a second `unlink` that the file does not. Writes are at fixed places, so twice is the same as once.
 
@@ -21,7 +21,7 @@ use crate::sys;
 
 const OPCODE_INIT: u32 = 26;
 const NOTIFY_RESEND: i32 = 7;
-/// The FUSE protocol that we tell the library the kernel speaks; nothing depends on it after the greeting.
+/// The version of the FUSE protocol that the library is given; nothing depends on it after the greeting.
 const PROTOCOL: (u32, u32) = (7, 31);
 const GREETING: Duration = Duration::from_secs(10);
 

@@ -1,7 +1,7 @@
 //! Healing: whatever can be put right without touching a byte of the volume.
 //!
-//! Nothing here formats, repairs or deletes, and what is mounted by somebody else stays where it is. A step that fails
-//! is told and does not keep the others from being tried. What was planned but never done is not healed, it is for the
+//! Nothing here formats, repairs or deletes, and mounts of other programs stay where they are. A step that fails
+//! is reported and does not keep the others from being tried. What was planned but never done is not healed, it is for the
 //! caller of the CSI call to finish.
 
 mod device;
@@ -39,7 +39,7 @@ pub(crate) struct Healed {
     pub(crate) message: String,
 }
 
-/// How long a volume may take to be healthy after it was healed: a look that began earlier is waited for.
+/// How long a volume may take to be healthy after it was healed: a check that began earlier is waited for.
 const RECOVERY: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(100);
 /// As much as Kubernetes takes of a message.
@@ -63,7 +63,7 @@ impl Node {
         self.heal_mounts(&volume, &record, &staged, &mut notes);
         self.heal_read_only(&volume, &record, &staged, patient.remount_writable, &mut notes);
         let after = if notes.done.is_empty() { before } else { recovered(assessor, &volume)? };
-        Ok(notes.told(&after))
+        Ok(notes.outcome(&after))
     }
 
     fn place(&self, path: &std::path::Path) -> Result<Place> {
@@ -99,7 +99,7 @@ fn look(assessor: &Assessor, volume: &std::sync::Arc<VolumeRecord>) -> Result<Ve
     Ok(seen(volume, report)?.conditions())
 }
 
-/// Looks until the volume is well or its time is over.
+/// Checks until the volume is healthy or its time is over.
 fn recovered(assessor: &Assessor, volume: &std::sync::Arc<VolumeRecord>) -> Result<Vec<Condition>> {
     let end = Instant::now() + RECOVERY;
     loop {
@@ -128,7 +128,7 @@ impl Notes {
         self.failed.push(why.to_string());
     }
 
-    fn told(&self, after: &[Condition]) -> Healed {
+    fn outcome(&self, after: &[Condition]) -> Healed {
         let mut message = if self.done.is_empty() {
             "nothing that could be healed safely was found".to_owned()
         } else {
@@ -160,19 +160,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_is_a_sentence_of_bounded_length() {
+    fn the_outcome_is_a_sentence_of_bounded_length() {
         let mut notes = Notes::default();
         assert_eq!(
-            notes.told(&[]).message,
+            notes.outcome(&[]).message,
             "nothing that could be healed safely was found; the volume is healthy now"
         );
         notes.done("the mounter was started again");
-        let told = notes.told(&[]);
-        assert!(!told.abnormal);
-        assert_eq!(told.message, "the mounter was started again; the volume is healthy now");
+        let outcome = notes.outcome(&[]);
+        assert!(!outcome.abnormal);
+        assert_eq!(outcome.message, "the mounter was started again; the volume is healthy now");
         notes.failed("ä".repeat(2000));
-        let ill = Condition::new(Status::Inaccessible, WellKnown::IOHung.into(), "it hangs");
-        let told = notes.told(&[ill]);
-        assert!(told.abnormal && told.message.len() <= MESSAGE && told.message.ends_with("..."));
+        let unhealthy = Condition::new(Status::Inaccessible, WellKnown::IOHung.into(), "it hangs");
+        let outcome = notes.outcome(&[unhealthy]);
+        assert!(outcome.abnormal && outcome.message.len() <= MESSAGE && outcome.message.ends_with("..."));
     }
 }

@@ -149,7 +149,7 @@ impl Node {
             }
             Kind::Loop => {
                 if let Some(attached) = record.loop_device.take() {
-                    // A number that is not ours any more may be mounted as somebody else's volume.
+                    // A number that is not ours any more may be mounted as another volume.
                     let (disk, live) = (Expected::Disk(attached.device()), attached.is_live());
                     if let Some(found) = table()?.iter().find(|m| live && disk.is(*m)) {
                         let path = found.target().display();
@@ -174,7 +174,7 @@ impl Node {
             Some(found) if table.stacked(place.path()).any(|below| expected.is(below)) => {
                 Err(occupied(&volume.id, place.path(), found))
             }
-            // Nothing, or somebody else's with nothing of this volume under it.
+            // Nothing, or another volume's with nothing of this one under it.
             _ => Ok(()),
         }
     }

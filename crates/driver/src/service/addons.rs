@@ -116,7 +116,7 @@ impl AddonsService {
     }
 }
 
-/// Compared without telling by the time it takes how much of it was right.
+/// Compared in a time that does not depend on how much of it is right.
 fn check_token(addons: &Addons, secrets: &HashMap<String, String>) -> Result<()> {
     let Some(path) = &addons.token_file else { return Ok(()) };
     let read = || match fs::metadata(path)?.len() {
@@ -233,8 +233,8 @@ mod tests {
             (Error::precondition("vol-1", "x"), Code::Unknown),
         ];
         for (error, expected) in rows {
-            let told = status(&error);
-            assert_eq!(told.code(), expected, "{told}");
+            let status = status(&error);
+            assert_eq!(status.code(), expected, "{status}");
         }
     }
 }

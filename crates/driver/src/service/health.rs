@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::health::{Measured, Report, to_volume_condition, to_volume_health};
 use crate::record::VolumeRecord;
 
-/// The state directory is told as short of space when less than one part in so many is left.
+/// The state directory is reported as short of space when less than one part in `SCARCE` is left.
 const SCARCE: u64 = 100;
 
 impl Driver {
@@ -44,10 +44,10 @@ impl Driver {
     /// The health of each volume that still exists.
     pub(super) async fn health_of(&self, records: &[Arc<VolumeRecord>]) -> Result<Vec<wire::VolumeHealth>> {
         let reports = self.reports(records).await?;
-        let mut told = Vec::with_capacity(records.len());
+        let mut healths = Vec::with_capacity(records.len());
         for (record, report) in records.iter().zip(reports) {
             match seen(record, report) {
-                Ok(report) => told.push(to_volume_health(&record.id, &report.conditions())),
+                Ok(report) => healths.push(to_volume_health(&record.id, &report.conditions())),
                 // Absent from a list of health means well, and this one is not: it is not there at all.
                 Err(Error::NoVolume(id)) => {
                     let gone = wire::volume_health::VolumeHealthEntry {
@@ -56,12 +56,12 @@ impl Driver {
                         message: "nothing of the volume is left in the state directory of the driver"
                             .to_owned(),
                     };
-                    told.push(wire::VolumeHealth { volume_id: id, health_statuses: vec![gone] });
+                    healths.push(wire::VolumeHealth { volume_id: id, health_statuses: vec![gone] });
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(told)
+        Ok(healths)
     }
 
     /// The health of one volume, which must exist.
@@ -96,7 +96,7 @@ impl Driver {
         let report = seen(&record, report)?;
         let usage = match report.measured {
             Some(Measured::FileSystem(usage)) => {
-                // btrfs has no fixed number of inodes and says zero, which tells nothing.
+                // btrfs has no fixed number of inodes and says zero, which means nothing.
                 let inodes = Some(usage.inodes).filter(|inodes| inodes.total > 0);
                 let inodes = inodes.map(|inodes| space(inodes, Unit::Inodes));
                 [Some(space(usage.bytes, Unit::Bytes)), inodes].into_iter().flatten().collect()

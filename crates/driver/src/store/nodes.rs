@@ -38,7 +38,7 @@ impl Nodes {
             match nodes.load(&id) {
                 Ok(Some(record)) => drop(known.insert(id, Some(record))),
                 Ok(None) => {}
-                // Not known to be idle, so nothing is done with it until somebody mends it; the others go on.
+                // Not known to be idle, so nothing is done with it until it is repaired; the others go on.
                 Err(error) => {
                     tracing::error!(volume = id, %error, "a broken record keeps a volume from being used");
                     known.insert(id, None);
@@ -54,7 +54,7 @@ impl Nodes {
             match known.lock().get(id) {
                 Some(Some(record)) => return Ok(record.clone()),
                 None => return Ok(NodeRecord::default()),
-                // Broken when it was read; perhaps it has been mended.
+                // Broken when it was read; perhaps it has been repaired.
                 Some(None) => {}
             }
         }

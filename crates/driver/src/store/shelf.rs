@@ -39,7 +39,7 @@ impl<T: Shelved> Shelf<T> {
             for id in shelf.ids_on_disk()? {
                 match shelf.load(&id) {
                     Ok(Some(record)) => index.put(record),
-                    // Kept on disk for a person to look at; one broken record must not take the others down.
+                    // Kept on disk for a person to examine; one broken record must not take the others down.
                     Ok(None) => tracing::error!(id, "a directory without a record is ignored"),
                     Err(error) => tracing::error!(id, %error, "a broken record is ignored"),
                 }

@@ -38,8 +38,8 @@ pub(crate) fn heal(driver: &Driver, volume: &Volume) -> NodeHealerResponse {
     answer
 }
 
-/// Heals, and the volume is well after.
-pub(crate) fn mend(driver: &Driver, volume: &Volume) -> String {
+/// Heals, and the volume is healthy afterwards.
+pub(crate) fn heal_fully(driver: &Driver, volume: &Volume) -> String {
     let answer = heal(driver, volume);
     assert!(!answer.abnormal, "{}", answer.message);
     answer.message

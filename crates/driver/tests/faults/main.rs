@@ -1,9 +1,9 @@
-//! Every fault on every kind of volume: what each call then answers, and that it is well again once undone.
+//! Every fault on every kind of volume: what each call then answers, and that it is healthy again once undone.
 //!
-//! The expected answers are the table in `docs/faults.md`. With `VOLMEDIC_BLESS=1` the table is written anew
+//! The expected answers are the table in `docs/faults.md`. With `VOLMEDIC_BLESS=1` the table is written again
 //! instead of compared. Needs root, e2fsprogs, xfsprogs and btrfs-progs.
 //!
-//! What a heal mends, and that it harms nothing, is shown on the same ground.
+//! What a heal repairs, and that it harms nothing, is shown on the same ground.
 //!
 //! This program is also the driver, the mounter and the helper of its tests: each must be a process of its own.
 

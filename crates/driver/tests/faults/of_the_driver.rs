@@ -66,9 +66,9 @@ fn failing() {
     let driver = Driver::start();
     driver.faults().inject(Fault::DriverErrors, None).unwrap();
     assert_eq!(info(&driver, LONG), Some(Err(Code::Unavailable)));
-    let told =
+    let answer =
         driver.answer(driver.controller().list_volumes(wire::ListVolumesRequest::default())).unwrap_err();
-    assert!(told.message().contains("driver-errors"), "{told}");
+    assert!(answer.message().contains("driver-errors"), "{answer}");
     driver.faults().clear(Fault::DriverErrors, None).unwrap();
     assert_eq!(info(&driver, LONG), Some(Ok(())));
 }

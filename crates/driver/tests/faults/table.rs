@@ -80,7 +80,7 @@ fn parse(line: &str) -> Option<((String, String), Row)> {
     Some(((fault, kind.clone()), row))
 }
 
-/// What the table says. `None` only when it is being written anew.
+/// What the table says. `None` only when it is being written again.
 pub(crate) fn expected(fault: Fault, kind: Kind) -> Option<Row> {
     if blessing() {
         return None;

@@ -75,7 +75,7 @@ fn after_a_while(driver: &Driver, volume: &Volume) -> Row {
     ask(driver, volume)
 }
 
-/// One round of every call that tells of health. Calls that answer from the same checks must agree.
+/// One round of every call that reports health. Calls that answer from the same checks must agree.
 fn ask(driver: &Driver, volume: &Volume) -> Row {
     let id = || volume.id.clone();
     let get = wire::ControllerGetVolumeHealthRequest { volume_id: id(), ..Default::default() };
@@ -127,8 +127,8 @@ fn ask(driver: &Driver, volume: &Volume) -> Row {
     }
 }
 
-fn health(told: Option<&wire::VolumeHealth>) -> String {
-    let entries = &told.expect("an answer without health").health_statuses;
+fn health(answer: Option<&wire::VolumeHealth>) -> String {
+    let entries = &answer.expect("an answer without health").health_statuses;
     let texts: Vec<String> = entries
         .iter()
         .map(|entry| format!("{}/{}", Status::from_volume_number(entry.status), entry.reason))
@@ -136,12 +136,12 @@ fn health(told: Option<&wire::VolumeHealth>) -> String {
     if texts.is_empty() { "-".to_owned() } else { texts.join(", ") }
 }
 
-fn condition(told: Option<wire::VolumeCondition>) -> String {
-    match told {
+fn condition(answer: Option<wire::VolumeCondition>) -> String {
+    match answer {
         None => "no condition".to_owned(),
-        Some(told) => {
-            assert!(!told.message.is_empty(), "a condition needs a message");
-            if told.abnormal { "abnormal" } else { "normal" }.to_owned()
+        Some(answer) => {
+            assert!(!answer.message.is_empty(), "a condition needs a message");
+            if answer.abnormal { "abnormal" } else { "normal" }.to_owned()
         }
     }
 }
@@ -149,5 +149,5 @@ fn condition(told: Option<wire::VolumeCondition>) -> String {
 fn messages(driver: &Driver, volume: &Volume) -> String {
     let request = wire::ControllerGetVolumeRequest { volume_id: volume.id.clone() };
     let one = driver.answer(driver.controller().controller_get_volume(request)).unwrap();
-    one.status.and_then(|status| status.volume_condition).map(|told| told.message).unwrap_or_default()
+    one.status.and_then(|status| status.volume_condition).map(|answer| answer.message).unwrap_or_default()
 }

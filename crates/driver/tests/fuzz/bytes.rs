@@ -43,7 +43,7 @@ const METHODS: &[&str] = &[
     "Node/NodeGetStorageHealth",
 ];
 
-/// Sends bytes as they are and does not look at the answer.
+/// Sends bytes as they are and ignores the answer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Raw;
 

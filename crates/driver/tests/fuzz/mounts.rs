@@ -156,8 +156,8 @@ impl Ground {
                     volume_path: self.text(at, *volume),
                     ..Default::default()
                 };
-                let told = node.node_get_volume_stats(request).await?.into_inner();
-                format!("{:?}", told.volume_condition)
+                let stats = node.node_get_volume_stats(request).await?.into_inner();
+                format!("{:?}", stats.volume_condition)
             }
             Call::Expand { volume, at } => {
                 let range = Some(wire::CapacityRange { required_bytes: 40 << 20, limit_bytes: 0 });

@@ -239,7 +239,7 @@ impl Ground {
         path.replace('@', &self.path().display().to_string())
     }
 
-    /// Makes the call. What it answered is told so that the same answer is the same text.
+    /// Makes the call. The same answer gives the same text.
     async fn make(&self, call: Call, made: &[String]) -> Result<String, Status> {
         let mut controller = ControllerClient::new(self.channel.clone());
         let mut node_client = NodeClient::new(self.channel.clone());

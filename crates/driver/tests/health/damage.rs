@@ -1,4 +1,4 @@
-//! File system checks on real file systems: busy ones, damaged ones, and ones the tool will not look at.
+//! File system checks on real file systems: busy ones, damaged ones, and ones that the tool refuses.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -31,12 +31,12 @@ const QUICK: Schedule = Schedule {
     deadline: Duration::from_mins(1),
 };
 
-fn verdict(volume: &Volume, on: &Path, mounted: bool) -> Verdict {
+fn checked(volume: &Volume, on: &Path, mounted: bool) -> Verdict {
     let tool = Tool::for_fs_type(volume.fs_type).unwrap();
     check(&Job { tool, on: on.to_path_buf(), mounted }, &QUICK, &|| false)
 }
 
-/// Makes, writes, renames and deletes files and directories until told to stop.
+/// Makes, writes, renames and deletes files and directories until `stop` is set.
 fn load(folder: &Path, stop: &AtomicBool) {
     let mut turn: u64 = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -67,15 +67,15 @@ fn under_load(fs_type: &'static str) {
     std::thread::scope(|scope| {
         scope.spawn(|| load(&volume.target(), &stop));
         let end = Instant::now() + Duration::from_secs(8);
-        let mut told = Vec::new();
+        let mut verdicts = Vec::new();
         while Instant::now() < end {
-            told.push(verdict(&volume, &volume.image(), true));
+            verdicts.push(checked(&volume, &volume.image(), true));
         }
         stop.store(true, Ordering::Relaxed);
-        assert!(!told.iter().any(|verdict| matches!(verdict, Verdict::Corrupt { .. })), "{told:#?}");
+        assert!(!verdicts.iter().any(|verdict| matches!(verdict, Verdict::Corrupt { .. })), "{verdicts:#?}");
         assert!(
-            told.iter().all(|verdict| matches!(verdict, Verdict::Clean | Verdict::Inconclusive { .. })),
-            "{told:#?}"
+            verdicts.iter().all(|verdict| matches!(verdict, Verdict::Clean | Verdict::Inconclusive { .. })),
+            "{verdicts:#?}"
         );
     });
 }
@@ -90,8 +90,8 @@ fn resting(fs_type: &'static str) {
     });
     // Nothing moves now, so every run sees the same, half of it still in the journal only.
     for _ in 0..3 {
-        let told = verdict(&volume, &volume.image(), true);
-        assert!(matches!(told, Verdict::Clean | Verdict::Inconclusive { .. }), "{told}");
+        let verdict = checked(&volume, &volume.image(), true);
+        assert!(matches!(verdict, Verdict::Clean | Verdict::Inconclusive { .. }), "{verdict}");
     }
 }
 
@@ -120,13 +120,13 @@ fn damaged_superblock(fs_type: &'static str) {
     let volume = Volume::new(fs_type);
     rustix::fs::sync();
     overwrite(&volume, superblock(fs_type), 512);
-    let told = verdict(&volume, &volume.image(), true);
-    assert!(matches!(told, Verdict::Corrupt { .. }), "mounted: {told}");
+    let verdict = checked(&volume, &volume.image(), true);
+    assert!(matches!(verdict, Verdict::Corrupt { .. }), "mounted: {verdict}");
     // Unmounting writes a good superblock from memory, so the damage is done again.
     take_down(&volume);
     overwrite(&volume, superblock(fs_type), 512);
-    let told = verdict(&volume, &volume.image(), false);
-    assert!(matches!(told, Verdict::Corrupt { .. }), "unmounted: {told}");
+    let verdict = checked(&volume, &volume.image(), false);
+    assert!(matches!(verdict, Verdict::Corrupt { .. }), "unmounted: {verdict}");
 }
 
 fn damaged_metadata(fs_type: &'static str) {
@@ -135,7 +135,7 @@ fn damaged_metadata(fs_type: &'static str) {
         fs::create_dir(volume.target().join(name.to_string())).unwrap();
     }
     take_down(&volume);
-    assert_eq!(verdict(&volume, &volume.image(), false), Verdict::Clean);
+    assert_eq!(checked(&volume, &volume.image(), false), Verdict::Clean);
     match fs_type {
         // The group descriptors, after the superblock's block.
         "ext4" => overwrite(&volume, 2048, 1024),
@@ -148,17 +148,20 @@ fn damaged_metadata(fs_type: &'static str) {
             (30 << 20..end).step_by(1 << 20).for_each(|at| overwrite(&volume, at, 256 << 10));
         }
     }
-    let told = verdict(&volume, &volume.image(), false);
-    assert!(matches!(told, Verdict::Corrupt { .. }), "{told}");
+    let verdict = checked(&volume, &volume.image(), false);
+    assert!(matches!(verdict, Verdict::Corrupt { .. }), "{verdict}");
 }
 
 fn refused(fs_type: &'static str) {
     let volume = Volume::new(fs_type);
-    let told = verdict(&volume, Path::new("/no/such/image"), false);
-    assert!(matches!(told, Verdict::Refused { .. }), "{told}");
+    let verdict = checked(&volume, Path::new("/no/such/image"), false);
+    assert!(matches!(verdict, Verdict::Refused { .. }), "{verdict}");
     if fs_type == "xfs" {
-        let told = verdict(&volume, &volume.device(), true);
-        assert!(matches!(&told, Verdict::Refused { why } if why.contains("couldn't initialize")), "{told}");
+        let verdict = checked(&volume, &volume.device(), true);
+        assert!(
+            matches!(&verdict, Verdict::Refused { why } if why.contains("couldn't initialize")),
+            "{verdict}"
+        );
     }
 }
 
@@ -170,16 +173,16 @@ fn too_slow(fs_type: &'static str) {
     let job = Job { tool: Tool::for_fs_type(fs_type).unwrap(), on: pipe, mounted: false };
     let after = Duration::from_millis(300);
     let asked = Instant::now();
-    let told = check(&job, &Schedule { deadline: after, ..QUICK }, &|| false);
-    assert_eq!(told, Verdict::TimedOut { after });
-    let told = check(&job, &QUICK, &|| asked.elapsed() > Duration::from_millis(600));
+    let verdict = check(&job, &Schedule { deadline: after, ..QUICK }, &|| false);
+    assert_eq!(verdict, Verdict::TimedOut { after });
+    let verdict = check(&job, &QUICK, &|| asked.elapsed() > Duration::from_millis(600));
     // Otherwise it would have timed out, too.
-    assert!(matches!(&told, Verdict::Refused { why } if why.contains("called off")), "{told}");
+    assert!(matches!(&verdict, Verdict::Refused { why } if why.contains("called off")), "{verdict}");
 }
 
 fn beside(fs_type: &'static str) {
     let volume = Volume::new(fs_type);
-    // So long that a look which waited for the verdict would have it.
+    // So long that a check which waited for the verdict would have it.
     let checks = checks_with(Schedule { gap: Duration::from_secs(5), ..QUICK });
     rustix::fs::sync();
     overwrite(&volume, superblock(fs_type), 512);

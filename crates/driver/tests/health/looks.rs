@@ -1,4 +1,4 @@
-//! What a look finds: nothing in a healthy volume, and each injury by its name.
+//! What a check finds: nothing in a healthy volume, and each injury by its name.
 
 use std::fs;
 use std::sync::Barrier;

@@ -150,8 +150,8 @@ pub(crate) fn checks_with(schedule: Schedule) -> Checks {
     Checks::new(settings, Helpers::new(Limits::default())).unwrap()
 }
 
-/// A look of its own; nobody else looks at the same volume.
+/// A check without another one of the same volume.
 pub(crate) fn look(checks: &Checks, facts: &VolumeFacts, depth: Depth) -> Report {
-    let alone = || unreachable!("there is no older look to wait for");
+    let alone = || unreachable!("there is no older check to wait for");
     checks.look(facts, &Table::read().unwrap(), Instant::now(), depth, alone)
 }

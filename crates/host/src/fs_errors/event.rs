@@ -1,7 +1,7 @@
 //! What the kernel writes when a file system finds an error in itself.
 //!
 //! An event is a head of 24 bytes and then records: one with the file system's id, one with the error and how many
-//! there were since the last time somebody read.
+//! there were since the last read.
 
 const HEAD: usize = 24;
 

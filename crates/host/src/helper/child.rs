@@ -25,7 +25,7 @@ pub fn run_if_asked() {
         return;
     }
     crate::sys::close_inherited();
-    // Whoever asked may die; nobody is left to kill us then.
+    // If the parent dies, no other process would kill this one.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let [kind, detail, path] = rest else { std::process::exit(2) };
     let line = match answer(kind, detail, Path::new(path)) {
@@ -42,7 +42,7 @@ struct Failure {
     errno: Errno,
 }
 
-/// A reader that is gone is no reason to complain: nobody would hear it.
+/// If the reader is gone, an error cannot be reported to anyone.
 fn say(line: &str) {
     let mut out = std::io::stdout();
     let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
@@ -59,7 +59,7 @@ fn step<T>(name: &'static str, act: impl FnOnce() -> Result<T, Errno>) -> Result
     act().map_err(|errno| Failure { step: name, errno })
 }
 
-/// `None` for a question that nobody asks.
+/// `None` for an unknown question.
 fn answer(kind: &OsStr, detail: &OsStr, path: &Path) -> Option<Result<Vec<u64>, Failure>> {
     let detail = detail.to_str()?;
     Some(match kind.to_str()? {
@@ -117,7 +117,7 @@ fn mount_of(folder: &OwnedFd) -> Result<u64, Errno> {
     Ok(if is_known { stat.stx_mnt_id } else { 0 })
 }
 
-/// Opens without leaving an access time behind: looking must not write.
+/// Opens without leaving an access time behind: a check must not write.
 fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = COMMON | OFlags::RDONLY | OFlags::DIRECTORY;
     match rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty()) {

@@ -1,4 +1,4 @@
-//! What a helper is asked and what it answers, and how both look on their way.
+//! The questions to a helper, its answers, and the form in which both are passed.
 //!
 //! The question goes as arguments, so that `ps` shows what a stuck helper is stuck on. The answer comes back as
 //! lines: `> open` before each step, then `= ...` with numbers, or `! open 5` with an error number.

@@ -1,7 +1,7 @@
 //! Which device or server a line of the kernel is about.
 //!
 //! The kernel has no one way to say it: every part of it has its own. A line that none of these knows is about
-//! nothing, and nobody misses it: the log only explains what was found otherwise.
+//! nothing, and is not needed: the log only explains what was found otherwise.
 
 use super::Record;
 use crate::DeviceNumber;

@@ -11,10 +11,10 @@ use crate::block::Device;
 /// Lines per subject; the oldest makes room.
 const MOST_LINES: usize = 8;
 
-/// Subjects; the one that was longest silent makes room.
+/// Maximum number of subjects; the one with the oldest last line makes room.
 const MOST_SUBJECTS: usize = 512;
 
-/// Bytes of a line; enough to tell what happened.
+/// Maximum bytes of a line; enough to see what happened.
 const LONGEST_LINE: usize = 400;
 
 /// Warnings and worse.
@@ -72,10 +72,10 @@ impl Evidence {
 
     fn make_room(&mut self) {
         let last = |lines: &VecDeque<Arc<Line>>| lines.back().map(|line| line.sequence);
-        let silent =
+        let oldest =
             self.lines.iter().min_by_key(|(_, lines)| last(lines)).map(|(subject, _)| subject.clone());
-        if let Some(silent) = silent {
-            self.lines.remove(&silent);
+        if let Some(oldest) = oldest {
+            self.lines.remove(&oldest);
         }
     }
 

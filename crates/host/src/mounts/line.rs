@@ -126,7 +126,7 @@ fn number(digits: &[u8]) -> Option<u32> {
     })
 }
 
-/// Turns `\040` and its like into the bytes they stand for. What only looks like an escape stays as it is.
+/// Turns `\040` and its like into the bytes they stand for. What is not quite an escape stays as it is.
 fn decode(text: &mut [u8], field: Range<usize>) -> Span {
     let Some(first) = text[field.clone()].iter().position(|byte| *byte == b'\\') else { return field.into() };
     let mut write = field.start + first;

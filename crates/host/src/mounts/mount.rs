@@ -75,14 +75,14 @@ impl<'t> Mount<'t> {
         all.split(|byte| *byte == b' ').filter(|field| !field.is_empty()).map(OsStr::from_bytes)
     }
 
-    /// Whether this mount lets nobody write, be it the mount or the file system that says so.
+    /// Whether this mount refuses writes, be it because of the mount or of the file system.
     ///
     /// `emergency_ro` counts: after an error newer kernels leave `rw` in place and refuse writes all the same.
     pub fn is_read_only(self) -> bool {
         self.options().has("ro") || self.super_options().has("ro") || self.super_options().has("emergency_ro")
     }
 
-    /// Whether the file system was shut down: nothing more reaches its disk until it is mounted anew.
+    /// Whether the file system was shut down: nothing more reaches its disk until it is mounted again.
     pub fn is_shut_down(self) -> bool {
         self.super_options().has("shutdown")
     }

@@ -1,4 +1,4 @@
-//! Being told when the mount table changes.
+//! Waits for changes of the mount table.
 
 use std::fs::File;
 use std::io;
@@ -9,20 +9,21 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, sleep_until};
 
-/// Between one wake-up and the next. A node that starts a hundred pods mounts a thousand times, and every look at
-/// the table costs; the first change is told at once all the same.
+/// Minimum time between two wake-ups. A node that starts a hundred pods mounts a thousand times, and reading the table has
+/// its cost. The first change is reported immediately.
 const APART: Duration = Duration::from_millis(100);
 
 /// Wakes its owner whenever something was mounted, unmounted or remounted.
 ///
-/// What changed is not said: the owner reads the [`Table`](super::Table), and finds there everything that happened
-/// before the wake-up. Whatever happens later wakes it again, so nothing is lost, however slow the owner is. An
-/// emergency inside a file system is no change of the table and wakes nobody.
+/// What changed is not reported: the owner reads the [`Table`](super::Table), which has everything that happened before the
+/// wake-up. Later changes wake the owner again, so a slow owner misses nothing. An emergency inside a file system is no
+/// change of the table and causes no wake-up.
 #[derive(Debug)]
 pub struct Watch {
     file: AsyncFd<File>,
     path: PathBuf,
-    told: Option<Instant>,
+    /// When the last change was reported.
+    reported: Option<Instant>,
 }
 
 impl Watch {
@@ -37,23 +38,23 @@ impl Watch {
         // Opening it marks the point from which changes count.
         let file = File::open(&path).and_then(|file| crate::sys::watched(file, Interest::PRIORITY));
         match file {
-            Ok(file) => Ok(Self { file, path, told: None }),
+            Ok(file) => Ok(Self { file, path, reported: None }),
             Err(error) => Err(named(&path, &error)),
         }
     }
 
-    /// Waits for a change after the last one told, or after this watch began. May be dropped and called again.
+    /// Waits for a change after the last one reported, or after this watch began. May be dropped and called again.
     pub async fn changed(&mut self) -> io::Result<()> {
         self.ready().await?;
-        if let Some(told) = self.told {
-            sleep_until(told + APART).await;
+        if let Some(reported) = self.reported {
+            sleep_until(reported + APART).await;
         }
-        // Taken only now, so that what came in the meantime is told with it. Nothing is awaited after that: who
-        // stops waiting for us loses nothing.
+        // Taken only now, so that changes since then are reported with it. Nothing is awaited after that, so no change is
+        // lost when this is dropped.
         let mut ready =
             self.file.ready(Interest::PRIORITY).await.map_err(|error| named(&self.path, &error))?;
         ready.clear_ready();
-        self.told = Some(Instant::now());
+        self.reported = Some(Instant::now());
         Ok(())
     }
 

@@ -21,7 +21,7 @@ pub(crate) const TESTS: &[Test] = &[
         "a_link_in_place_of_a_device_or_an_image_is_not_followed",
         links_planted_in_place_of_a_device_or_an_image,
     ),
-    ("a_dead_mounter_is_told_by_its_errno", a_dead_mounter_is_told_by_its_errno),
+    ("a_dead_mounter_is_known_by_its_errno", a_dead_mounter_is_known_by_its_errno),
     ("a_frozen_mounter_hangs_its_helper_and_nobody_else", a_frozen_mounter_hangs_its_helper_and_nobody_else),
     ("a_helper_that_cannot_be_killed_is_left_and_collected_later", cannot_be_killed),
     ("a_volume_that_is_slow_but_answers_each_call_is_not_hung", slow_but_answers),
@@ -29,7 +29,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_helper_holds_no_inherited_descriptor", a_helper_holds_no_inherited_descriptor),
     ("only_a_block_device_is_opened_as_one", only_a_block_device_is_opened_as_one),
     ("a_helper_that_never_gets_there_says_nothing_about_the_volume", a_helper_that_never_gets_there),
-    ("a_program_that_is_no_helper_is_told_from_a_sick_volume", a_program_that_is_no_helper),
+    ("a_program_that_is_no_helper_is_not_an_unhealthy_volume", a_program_that_is_no_helper),
 ];
 
 const SHORT: Duration = Duration::from_millis(300);
@@ -47,19 +47,19 @@ fn a_directory_that_works_is_described() {
     for name in ["a", "b", "c"] {
         fs::write(folder.path().join(name), "x").unwrap();
     }
-    let look = |most| {
+    let check = |most| {
         let question = Question::Directory { path: folder.path().into(), most };
         match helpers().look("v", &question, PATIENCE).unwrap() {
             Answer::Directory(found) => found,
             Answer::Device(_) => panic!("a directory was asked for"),
         }
     };
-    assert_eq!((look(2).entries, look(2).more), (2, true));
-    assert_eq!((look(3).entries, look(3).more), (3, false));
-    assert_eq!((look(0).entries, look(0).more), (0, false));
+    assert_eq!((check(2).entries, check(2).more), (2, true));
+    assert_eq!((check(3).entries, check(3).more), (3, false));
+    assert_eq!((check(0).entries, check(0).more), (0, false));
     let stat = rustix::fs::stat(folder.path()).unwrap();
-    assert_eq!(look(1).device, volmedic_host::DeviceNumber::from_raw(stat.st_dev));
-    assert!(look(1).usage.bytes.total > 0);
+    assert_eq!(check(1).device, volmedic_host::DeviceNumber::from_raw(stat.st_dev));
+    assert!(check(1).usage.bytes.total > 0);
 }
 
 fn a_link_is_not_followed() {
@@ -89,7 +89,7 @@ fn links_planted_in_place_of_a_device_or_an_image() {
     assert_eq!(error.errno(), Some(libc::ENOENT), "{error}");
 }
 
-fn a_dead_mounter_is_told_by_its_errno() {
+fn a_dead_mounter_is_known_by_its_errno() {
     let mut mounter = Mounter::start(Listing::Short);
     let helpers = helpers();
     assert!(helpers.look("v", &directory(mounter.path()), PATIENCE).is_ok());
@@ -111,7 +111,7 @@ fn a_frozen_mounter_hangs_its_helper_and_nobody_else() {
     until("the helper is collected", || helpers.counts().stuck == 0);
     std::thread::scope(|scope| {
         let stuck = scope.spawn(|| helpers.look("frozen", &directory(frozen.path()), PATIENCE));
-        until("the look is under way", || helpers.counts().running == 1);
+        until("the check is under way", || helpers.counts().running == 1);
         let again = helpers.look("frozen", &directory(frozen.path()), PATIENCE).unwrap_err();
         assert!(matches!(again, HelperError::Busy { .. }), "one at a time: {again}");
         for _ in 0..5 {
@@ -126,9 +126,9 @@ fn a_frozen_mounter_hangs_its_helper_and_nobody_else() {
 
 /// Looks until a helper is stuck and cannot be killed. On a busy machine the first may have been killed before it even
 /// reached its volume. Answers with the step at which the last one hung.
-pub(crate) fn until_stuck(look: impl Fn() -> Result<Answer, HelperError>) -> String {
+pub(crate) fn until_stuck(check: impl Fn() -> Result<Answer, HelperError>) -> String {
     let mut at = String::new();
-    until("the helper is stuck", || match look().unwrap_err() {
+    until("the helper is stuck", || match check().unwrap_err() {
         HelperError::StillHung { .. } => true,
         HelperError::Hung { step, .. } => {
             at = step;
@@ -253,13 +253,13 @@ fn a_helper_that_never_gets_there() {
     fs::write(&program, "#!/bin/sh\nexec sleep 60\n").unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
     let helpers = Helpers::with_program(&*program, Limits::default());
-    let look = || helpers.look("v", &directory(Path::new("/")), SHORT).unwrap_err();
-    let mut error = look();
+    let check = || helpers.look("v", &directory(Path::new("/")), SHORT).unwrap_err();
+    let mut error = check();
     // A process that was just forked elsewhere may still have the file open, and then it cannot be run.
     until("the program is started", || {
         let started = !matches!(error, HelperError::NotStarted { .. });
         if !started {
-            error = look();
+            error = check();
         }
         started
     });

@@ -31,7 +31,7 @@ fn all_places_taken() {
         until("the place is taken", || helpers.counts().running == 1);
         let full = helpers.look("other", &directory(Path::new("/")), Duration::from_millis(100)).unwrap_err();
         assert!(matches!(full, HelperError::Full { limit: 1, .. }) && !full.is_about_the_volume(), "{full}");
-        // Whoever waits long enough gets the place when it is free.
+        // A check that waits long enough gets the place when it is free.
         let second = scope.spawn(|| helpers.look("other", &directory(Path::new("/")), PATIENCE));
         assert_eq!(helpers.counts().started, 1);
         frozen.signal(Signal::CONT);
@@ -77,12 +77,15 @@ fn many_hung() {
         for turn in 0..100 {
             helpers.look(&format!("fine-{turn}"), &directory(Path::new("/")), PATIENCE).unwrap();
         }
-        assert!(!hung.iter().any(ScopedJoinHandle::is_finished), "a hundred looks went past eight that wait");
+        assert!(
+            !hung.iter().any(ScopedJoinHandle::is_finished),
+            "a hundred checks went past eight that wait"
+        );
         for mounter in &frozen {
             mounter.signal(Signal::CONT);
         }
-        for look in hung {
-            look.join().unwrap().unwrap();
+        for check in hung {
+            check.join().unwrap().unwrap();
         }
     });
     assert_eq!(helpers.counts().running, 0);
@@ -91,12 +94,12 @@ fn many_hung() {
 fn ten_come_back() {
     let held: Vec<Mounter> = (0..10).map(|_| Mounter::start(Listing::Held)).collect();
     let helpers = Helpers::new(Limits { running: 16, stuck: 64 });
-    let look =
+    let check =
         |name: usize, deadline| helpers.look(&name.to_string(), &directory(held[name].path()), deadline);
     std::thread::scope(|scope| {
         for name in 0..held.len() {
-            let look = &look;
-            scope.spawn(move || until_stuck(|| look(name, Duration::from_millis(500))));
+            let check = &check;
+            scope.spawn(move || until_stuck(|| check(name, Duration::from_millis(500))));
         }
     });
     let counts = helpers.counts();
@@ -111,7 +114,7 @@ fn ten_come_back() {
         assert!(!Path::new(&format!("/proc/{process}/fd")).exists(), "{process} is not even a zombie");
     }
     for name in 0..held.len() {
-        look(name, PATIENCE).unwrap();
+        check(name, PATIENCE).unwrap();
     }
     assert_eq!(helpers.counts().abandoned, counts.abandoned, "no more were left behind");
 }

@@ -13,20 +13,20 @@ mod helpers;
 mod limits;
 mod mounter;
 mod mounts;
+mod reported;
 mod stalls;
-mod told;
 mod volume;
 mod watch;
 
 fn main() {
     volmedic_host::helper::run_if_asked();
     mounter::run_if_asked();
-    told::run_if_asked();
+    reported::run_if_asked();
     if volmedic_testkit::packages::is_root() {
         volmedic_testkit::packages::ensure(&["btrfs-progs", "e2fsprogs", "mount", "xfsprogs"]).unwrap();
     }
     let tests =
-        [helpers::TESTS, limits::TESTS, mounts::TESTS, stalls::TESTS, told::TESTS, watch::TESTS].concat();
+        [helpers::TESTS, limits::TESTS, mounts::TESTS, stalls::TESTS, reported::TESTS, watch::TESTS].concat();
     let trials = tests
         .into_iter()
         .map(|(name, test)| {

@@ -77,7 +77,7 @@ impl Mounter {
         std::fs::write(self.control.path().join("release"), "").unwrap();
     }
 
-    /// Kills the server; the mount stays, and nobody answers it.
+    /// Kills the server; the mount stays, and nothing answers it.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -120,7 +120,7 @@ struct Server {
     release: PathBuf,
 }
 
-/// Nothing is cached, so that every look reaches the server.
+/// Nothing is cached, so that every check reaches the server.
 const TTL: Duration = Duration::ZERO;
 
 const IMAGE_NODE: INodeNo = INodeNo(2);

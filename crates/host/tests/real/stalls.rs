@@ -1,4 +1,4 @@
-//! Requests that nobody answers, as the kernel counts them.
+//! Requests without an answer, as the kernel counts them.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -20,7 +20,7 @@ use super::{PATIENCE, Test, until};
 
 pub(crate) const TESTS: &[Test] = &[
     ("requests_that_a_fuse_server_does_not_answer_are_counted", a_fuse_server_that_does_not_answer),
-    ("a_device_that_answers_nothing_is_told_from_one_that_works", a_device_that_answers_nothing),
+    ("a_device_that_answers_nothing_differs_from_one_that_works", a_device_that_answers_nothing),
     ("a_loop_device_loses_its_file_in_several_ways", a_loop_device_loses_its_file),
 ];
 
@@ -43,10 +43,10 @@ fn a_fuse_server_that_does_not_answer() {
     let helpers = helpers();
     let question = Question::Directory { path: mounter.path().into(), most: 1 };
     std::thread::scope(|scope| {
-        let look = scope.spawn(|| helpers.look("v", &question, PATIENCE));
+        let check = scope.spawn(|| helpers.look("v", &question, PATIENCE));
         until("a request waits", || waiting() > Some(0));
         mounter.signal(Signal::CONT);
-        look.join().unwrap().unwrap();
+        check.join().unwrap().unwrap();
     });
     until("no request waits", || waiting() == Some(0));
     drop(mounter);
@@ -87,13 +87,13 @@ fn a_device_that_answers_nothing() {
 
     frail.mounter.signal(Signal::STOP);
     std::thread::scope(|scope| {
-        let look = scope.spawn(|| helpers.look("v", &question, PATIENCE));
+        let check = scope.spawn(|| helpers.look("v", &question, PATIENCE));
         until("a request is in flight", || counts().in_flight > 0);
         let first = counts();
         std::thread::sleep(Duration::from_millis(300));
         assert!(counts().is_stalled_since(first), "{first:?} {:?}", counts());
         frail.mounter.signal(Signal::CONT);
-        look.join().unwrap().unwrap();
+        check.join().unwrap().unwrap();
     });
     until("nothing is in flight", || counts().in_flight == 0);
 }

@@ -1,4 +1,4 @@
-//! Being told of changes in the mount table.
+//! Waiting for changes of the mount table.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ use super::{PATIENCE, Test, block_on};
 
 pub(crate) const TESTS: &[Test] = &[
     ("every_change_wakes_the_watch", every_change_wakes_the_watch),
-    ("a_burst_of_changes_is_told_in_few_wake_ups_and_to_its_end", a_burst),
+    ("a_burst_of_changes_is_reported_in_few_wake_ups_and_to_its_end", a_burst),
     ("another_mount_namespace_is_watched_and_silence_stays_silent", another_namespace),
 ];
 
@@ -34,7 +34,7 @@ fn every_change_wakes_the_watch() {
     block_on(async {
         let mut watch = Watch::new().unwrap();
         for turn in 0..20 {
-            // Now before anybody waits, now while somebody does.
+            // Now before there is a waiting task, now while there is one.
             let path = folder.path().to_path_buf();
             let mount = std::thread::spawn(move || {
                 std::thread::sleep(Duration::from_millis(turn % 3));
@@ -70,7 +70,7 @@ fn a_burst() {
     });
 }
 
-/// A shell in a mount namespace of its own, which does one thing for every line it is told.
+/// A shell in a mount namespace of its own, which does one thing for every line it reads.
 struct Shell {
     child: Child,
     orders: ChildStdin,

@@ -44,7 +44,7 @@ impl Script {
             ("free", _) => self.stored = Some(record("", 1, second)),
             ("none", _) => self.stored = None,
             ("try", _) => return Some(self.attempt(second)),
-            ("look", _) => return Some(self.election.state().to_string()),
+            ("state", _) => return Some(self.election.state().to_string()),
             (odd, _) => panic!("no such step: {odd}"),
         }
         None
@@ -100,14 +100,14 @@ impl Script {
 #[track_caller]
 fn check(script: &str, expected: &str) -> Script {
     let mut run = Script::new();
-    let mut told = Vec::new();
+    let mut steps = Vec::new();
     for line in script.split(';') {
         let (second, words) = line.trim().split_once(' ').expect("second and words");
         for word in words.split_whitespace() {
-            told.extend(run.step(second.parse().expect("second"), word));
+            steps.extend(run.step(second.parse().expect("second"), word));
         }
     }
-    assert_eq!(told.join(" "), expected, "for: {script}");
+    assert_eq!(steps.join(" "), expected, "for: {script}");
     run
 }
 
@@ -124,7 +124,7 @@ fn the_first_creates_and_then_only_renews() {
 fn a_holder_is_respected_for_as_long_as_it_asks_since_we_saw_it_change() {
     check("0 other; 0 try; 14 try; 15 try", "standby(read,wait) standby(read,wait) leading(read,replace)");
     check("0 other:60; 0 try; 59 try; 60 try", "standby(read,wait) standby(read,wait) leading(read,replace)");
-    // It renews: the wait begins anew.
+    // It renews: the wait begins again.
     check(
         "0 other; 0 try; 10 other; 10 try; 24 try",
         "standby(read,wait) standby(read,wait) standby(read,wait)",
@@ -151,12 +151,12 @@ fn taking_over_counts_a_transition() {
 }
 
 #[test]
-fn a_released_lease_is_free_at_once() {
+fn a_released_lease_is_free_immediately() {
     check("0 other; 0 try; 5 free; 5 try", "standby(read,wait) leading(read,replace)");
 }
 
 #[test]
-fn a_restart_under_the_same_name_leads_at_once_and_is_no_transition() {
+fn a_restart_under_the_same_name_leads_immediately_and_is_no_transition() {
     let run = check("0 ours; 1 try", "leading(read,replace)");
     let stored = run.stored.unwrap();
     assert_eq!((stored.transitions, stored.acquired), (3, Some(wall(0))));
@@ -177,8 +177,8 @@ fn without_a_renewal_until_the_deadline_the_lease_is_lost_for_good() {
 }
 
 #[test]
-fn a_leader_that_sees_another_holder_stops_at_once() {
-    check("0 try; 5 other conflict try; 6 look", "leading(read,create) lost(conflict,read,wait) lost");
+fn a_leader_that_sees_another_holder_stops_immediately() {
+    check("0 try; 5 other conflict try; 6 state", "leading(read,create) lost(conflict,read,wait) lost");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_write_of_ours_that_went_through_unnoticed_is_found_again() {
 }
 
 #[test]
-fn a_deleted_lease_is_made_anew() {
+fn a_deleted_lease_is_created_again() {
     check("0 try; 5 none conflict try", "leading(read,create) leading(conflict,read,create)");
 }
 

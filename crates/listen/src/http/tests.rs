@@ -64,8 +64,8 @@ async fn a_head_that_does_not_end_is_dropped_and_a_long_one_is_refused() {
     let mut slow = TcpStream::connect(server.address).await.unwrap();
     slow.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
     assert_eq!(rest(&mut slow).await, "");
-    let mut silent = TcpStream::connect(server.address).await.unwrap();
-    assert_eq!(rest(&mut silent).await, "");
+    let mut idle = TcpStream::connect(server.address).await.unwrap();
+    assert_eq!(rest(&mut idle).await, "");
     let mut long = TcpStream::connect(server.address).await.unwrap();
     let _ = long.write_all(&[b"GET / HTTP/1.1\r\nX: ".as_slice(), &vec![b'x'; 400_000]].concat()).await;
     let answer = rest(&mut long).await;

@@ -34,7 +34,7 @@ pub(crate) fn of(file: &File) -> Facts {
 }
 
 /// What stands in one list and not, or not so, in the other. What lies inside a thing that is missing as a whole is
-/// not told again.
+/// not reported again.
 pub(crate) fn differences(ours: &Facts, theirs: &Facts) -> Vec<String> {
     let mut all = Vec::new();
     for (key, mine) in ours {

@@ -41,9 +41,9 @@ fn the_wire_is_the_official_one() {
     assert!(report.is_empty(), "{report}");
 }
 
-/// Each number of each file and much besides is changed, alone, and the comparison must tell it.
+/// Each number of each file and much besides is changed, alone, and the comparison must find it.
 #[test]
-fn any_single_change_is_told() {
+fn any_single_change_is_found() {
     let workers = thread::available_parallelism().map_or(1, NonZero::get);
     for package in PACKAGES {
         let file = ours(package);
@@ -52,7 +52,7 @@ fn any_single_change_is_told() {
         let worker = |first: usize| {
             let changes = (first..).step_by(workers).map_while(|place| mutation::nth(&file, place));
             changes
-                .inspect(|change| must_be_told(change, &references))
+                .inspect(|change| must_be_found(change, &references))
                 .filter(|change| change.what == "number")
                 .count()
         };
@@ -64,18 +64,18 @@ fn any_single_change_is_told() {
     }
 }
 
-/// A thing that several references know must be told by each of them.
-fn must_be_told(change: &mutation::Change, references: &[&reference::Reference]) {
+/// A change of what several references have must be found by each of them.
+fn must_be_found(change: &mutation::Change, references: &[&reference::Reference]) {
     let mutation::Change { subject, what, file } = change;
     let facts = facts::of(file);
-    let mut told = false;
+    let mut found = false;
     for reference in references {
-        let tells = !reference.surprises(&facts).is_empty();
+        let finds = !reference.surprises(&facts).is_empty();
         let knows = reference.facts.contains_key(subject);
-        assert!(tells || !knows, "{} does not tell a change of the {what} of {subject}", reference.name);
-        told |= tells;
+        assert!(finds || !knows, "{} does not find a change of the {what} of {subject}", reference.name);
+        found |= finds;
     }
-    assert!(told, "nothing tells a change of the {what} of {subject}");
+    assert!(found, "no reference finds a change of the {what} of {subject}");
 }
 
 /// Counted apart from the walk that changes them, so that a number the walk misses is noticed.
@@ -89,7 +89,7 @@ fn count_numbers(file: &descriptor::File) -> usize {
 }
 
 #[test]
-fn a_known_difference_that_is_gone_is_told() {
+fn a_known_difference_that_is_gone_is_reported() {
     for reference in reference::all().iter().filter(|reference| !reference.known.is_empty()) {
         let surprises = reference.surprises(&reference.facts);
         assert_eq!(surprises.len(), reference.known.len(), "{}: {surprises:?}", reference.name);
@@ -98,7 +98,7 @@ fn a_known_difference_that_is_gone_is_told() {
 }
 
 #[test]
-fn what_is_missing_as_a_whole_is_told_once() {
+fn a_missing_message_is_reported_once() {
     let ours =
         reference::written("p.A: message\np.A.x: 1 bool\np.A.B: message\np.A.B.y: 1 bool\np.C: message");
     let theirs = reference::written("p.A: message\np.A.x: 2 bool\np.C: message\np.C.z: 1 bool");

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_past_is_told_oldest_first_in_sentences() {
+    fn the_past_is_shown_oldest_first_in_sentences() {
         let about = About { driver: "d".into(), volume: "v".into(), claim: "shop/data".into() };
         let status = status(json!({
             "headline": {"health": "Healthy"},

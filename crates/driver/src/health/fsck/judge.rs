@@ -18,7 +18,7 @@ pub enum Verdict {
     Inconclusive {
         complaints: usize,
     },
-    /// The tool would not look. Says nothing about the volume.
+    /// The tool refused to check. Says nothing about the volume.
     Refused {
         why: String,
     },
@@ -100,7 +100,7 @@ pub(super) fn read(tool: Tool, code: Option<i32>, said: &str) -> Run {
         // 4 is "errors left"; 8 is also used when not even a superblock is found.
         Tool::E2fsck => code & 4 != 0 || code & 8 != 0 && said.contains("does not describe a valid ext"),
         Tool::XfsRepair => code == 1 && !said.contains("couldn't initialize XFS library"),
-        // One code for everything: the words must tell damage from being kept out.
+        // One code for everything: only the words distinguish damage from being kept out.
         Tool::BtrfsCheck => code == 1 && !BTRFS_KEPT_OUT.iter().any(|words| said.contains(words)),
     };
     if complains {

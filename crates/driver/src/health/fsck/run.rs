@@ -11,7 +11,7 @@ use super::judge::{self, Run};
 /// How much of what a tool says is kept. Bad damage makes endless lists, and the first lines are what counts.
 const KEPT: usize = 64 << 10;
 
-/// How often a running tool is looked at.
+/// How often to check whether a tool has ended.
 const TICK: Duration = Duration::from_millis(20);
 
 /// How long a killed tool may take to die before it is left behind.

@@ -90,7 +90,7 @@ impl Drop for Fsck {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.shared.wake.notify_all();
-        // It looks at the flag many times a second, also while a tool runs.
+        // It reads the flag many times a second, also while a tool runs.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -114,7 +114,7 @@ impl Shared {
                 }
             });
             let mut state = self.state.lock();
-            // Forgotten meanwhile: nobody wants to hear it.
+            // Forgotten meanwhile: the result is not needed.
             if state.jobs.remove(&volume).is_some() {
                 state
                     .results

@@ -1,4 +1,4 @@
-//! The kernel's requests, handed to the file system and answered. Nothing is decided here, except that a volume told
+//! The kernel's requests, handed to the file system and answered. Nothing is decided here, except that a volume set
 //! to fail answers nothing else.
 
 use std::ffi::OsStr;
@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, SeekFrom};
 
 use super::{Caller, Changes, Passthrough};
 
-/// How long the kernel may answer from memory. Short, so that an injected fault shows at once.
+/// How long the kernel may answer from memory. Short, so that an injected fault shows immediately.
 const REMEMBERED: Duration = Duration::from_millis(100);
 const BLOCK: u32 = 4096;
 

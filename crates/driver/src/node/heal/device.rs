@@ -46,7 +46,7 @@ impl Node {
         }
     }
 
-    /// To the same number if nobody else has it, so that nodes of it in containers stay right.
+    /// To the same number if it is free, so that nodes of it in containers stay right.
     fn attach_again(
         &self,
         volume: &VolumeRecord,
@@ -81,7 +81,7 @@ impl Node {
         Ok(attached)
     }
 
-    /// The node of a number that is no longer ours must not stay where somebody expects the volume.
+    /// The node of a number that is no longer ours must not stay where a container expects the volume.
     fn take_off_old_node(&self, record: &NodeRecord, before: Attached, notes: &mut Notes) {
         for target in record.published.keys() {
             let taken_off = self.place(target).and_then(|place| {

@@ -28,7 +28,7 @@ impl Node {
             Ok(Revived::HandedOver) => notes.done(
                 "a new mounter goes on with the session of the old one: every mount and open file works as before",
             ),
-            Ok(Revived::Anew) => {
+            Ok(Revived::NewSession) => {
                 notes.done(
                     "a new mounter was started and mounted at the staging path; its session is new, so pods that used \
                      the volume before must be restarted",
@@ -41,7 +41,7 @@ impl Node {
 
     fn revive(&self, volume: &VolumeRecord, staged: &Staged, stuck: bool) -> Result<Revived> {
         if table()?.at(&staged.path).is_none() && !stuck && self.mounters.has(&volume.id)? {
-            // The mounter lives and serves the targets; only its staging mount is gone, which is mended later.
+            // The mounter lives and serves the targets; only its staging mount is gone, which is repaired later.
             return Ok(Revived::NotNeeded);
         }
         self.mounters.ensure(volume, &self.place(&staged.path)?, staged.readonly, stuck)
@@ -71,7 +71,7 @@ impl Node {
         }
     }
 
-    /// Mounts again what is not mounted. What somebody else mounted there is not ours to take off.
+    /// Mounts again what is not mounted. A mount of another program is not ours to take off.
     pub(super) fn heal_mounts(
         &self,
         volume: &VolumeRecord,

@@ -1,4 +1,4 @@
-//! Lists and single looks, with the health that goes with them.
+//! Lists and single checks, with the health that goes with them.
 
 use tonic::Response;
 use volmedic_proto::csi as wire;
@@ -15,7 +15,7 @@ impl Driver {
         let (records, more) = self.store.volumes.page(page.after.as_deref(), page.max, |_| true);
         let next_token = next(more, records.last().map(|record| record.id.as_str()));
         let reports = self.reports(&records).await?;
-        // One that has vanished from disk is left out: absence from this list is how that is told.
+        // One that has vanished from disk is left out: absence from this list is how that is reported.
         let present = records.iter().zip(reports).filter_map(|(record, report)| Some((record, report?)));
         let entries = present.map(|(record, report)| wire::list_volumes_response::Entry {
             volume: Some(self.volume(record)),
@@ -44,8 +44,8 @@ impl Driver {
         }))
     }
 
-    /// Only volumes with something to tell are in the list. A page covers as many volumes as it may have entries, so
-    /// that one call never looks at more than a page would hold.
+    /// Only volumes with something to report are in the list. A page covers as many volumes as it may have entries, so
+    /// that one call never checks more than a page would hold.
     pub(super) async fn list_health(
         &self,
         request: wire::ControllerListVolumeHealthRequest,

@@ -1,4 +1,4 @@
-//! What callers of the addons endpoint are told.
+//! What the addons endpoint answers.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,7 +14,7 @@ use volmedic_proto::identity::identity_client::IdentityClient;
 
 use super::super::driver::{Driver, Volume, capability};
 use super::super::of_the_driver::Test;
-use super::{ask, mend, request};
+use super::{ask, heal_fully, request};
 
 pub(crate) const TESTS: &[Test] = &[
     ("the_addons_endpoint_says_who_it_is_and_that_it_heals", introduction),
@@ -34,22 +34,22 @@ fn refused(answer: Result<NodeHealerResponse, Status>, code: Code, words: &str) 
 
 fn capabilities(driver: &Driver) -> Vec<Type> {
     let mut client = IdentityClient::new(driver.addons_channel());
-    let told = driver.answer(client.get_capabilities(identity::GetCapabilitiesRequest {})).unwrap();
-    told.capabilities.into_iter().map(|can| can.r#type.unwrap()).collect()
+    let answer = driver.answer(client.get_capabilities(identity::GetCapabilitiesRequest {})).unwrap();
+    answer.capabilities.into_iter().map(|can| can.r#type.unwrap()).collect()
 }
 
 fn introduction() {
     let driver = Driver::start_healing(&["--services=node"]);
     let mut client = IdentityClient::new(driver.addons_channel());
-    let told = driver.answer(client.get_identity(identity::GetIdentityRequest {})).unwrap();
-    assert_eq!((told.name.as_str(), told.vendor_version.as_str()), ("faults.volmedic.dev", "0"));
-    let told = driver.answer(client.probe(identity::ProbeRequest {})).unwrap();
-    assert_eq!(told.ready, Some(true));
-    let told = capabilities(&driver);
+    let answer = driver.answer(client.get_identity(identity::GetIdentityRequest {})).unwrap();
+    assert_eq!((answer.name.as_str(), answer.vendor_version.as_str()), ("faults.volmedic.dev", "0"));
+    let answer = driver.answer(client.probe(identity::ProbeRequest {})).unwrap();
+    assert_eq!(answer.ready, Some(true));
+    let answer = capabilities(&driver);
     assert!(
-        matches!(told[..], [Type::Service(service), Type::VolumeHealer(healer)]
+        matches!(answer[..], [Type::Service(service), Type::VolumeHealer(healer)]
             if service.r#type == 2 && healer.r#type == 1),
-        "{told:?}"
+        "{answer:?}"
     );
 }
 
@@ -124,7 +124,7 @@ fn one_at_a_time() {
     assert!(!won.unwrap().into_inner().abnormal);
     refused(lost.map(tonic::Response::into_inner), Code::Aborted, "still running");
     driver.faults().clear(Fault::MounterFrozen, Some(&volume.id)).unwrap();
-    mend(&driver, &volume);
+    heal_fully(&driver, &volume);
 }
 
 fn token() {

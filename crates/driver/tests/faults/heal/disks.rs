@@ -11,7 +11,7 @@ use volmedic_driver::{LoopDevice, StateDir};
 
 use super::super::driver::{Driver, Volume};
 use super::super::of_the_driver::Test;
-use super::{heal, mend};
+use super::{heal, heal_fully};
 
 pub(crate) const TESTS: &[Test] = &[
     ("what_is_unmounted_is_mounted_again", unmounted),
@@ -56,8 +56,13 @@ fn unmounted() {
             for &fault in *faults {
                 driver.faults().inject(fault, Some(&volume.id)).unwrap();
             }
-            let told = mend(&driver, &volume);
-            assert_eq!(told.matches("was mounted again").count(), faults.len(), "{}: {told}", kind.name());
+            let answer = heal_fully(&driver, &volume);
+            assert_eq!(
+                answer.matches("was mounted again").count(),
+                faults.len(),
+                "{}: {answer}",
+                kind.name()
+            );
             if kind != Kind::Block {
                 assert_eq!(fs::read_to_string(volume.staging.join("file")).unwrap(), "kept");
                 write("and written again");
@@ -75,8 +80,8 @@ fn deferred() {
         let volume = Volume::new(&driver, kind);
         let before = device(&driver, &volume);
         driver.faults().inject(Fault::DeviceDetached, Some(&volume.id)).unwrap();
-        let told = mend(&driver, &volume);
-        assert!(told.contains("was called off"), "{told}");
+        let answer = heal_fully(&driver, &volume);
+        assert!(answer.contains("was called off"), "{answer}");
         assert_eq!(device(&driver, &volume), before);
         driver.faults().clear(Fault::DeviceDetached, Some(&volume.id)).unwrap();
     }
@@ -89,10 +94,10 @@ fn detached() {
     let before = device(&driver, &volume);
     driver.faults().inject(Fault::DeviceDetached, Some(&volume.id)).unwrap();
     assert!(!node(&driver, &volume).loop_device.unwrap().is_live());
-    let told = mend(&driver, &volume);
-    assert!(told.contains("attached"), "{told}");
+    let answer = heal_fully(&driver, &volume);
+    assert!(answer.contains("attached"), "{answer}");
     // Another process may have taken the number in between; then it is another, and the next test's case.
-    if told.contains(&format!("attached to {} again", before.path().display())) {
+    if answer.contains(&format!("attached to {} again", before.path().display())) {
         assert_eq!(device(&driver, &volume), before);
     }
     assert_eq!(&fs::read(&volume.target).unwrap()[..4], b"kept");
@@ -107,12 +112,12 @@ fn taken() {
     let other = driver.folder().join("other");
     fs::File::create(&other).unwrap().set_len(1 << 20).unwrap();
     driver.faults().inject(Fault::DeviceDetached, Some(&volume.id)).unwrap();
-    // Somebody takes the number: us, or whoever was faster.
+    // The number is taken: by us, or by a faster program.
     let status = Command::new("losetup").arg(before.path()).arg(&other).status().unwrap();
     let ours = status.success();
-    let told = mend(&driver, &volume);
-    assert_ne!(device(&driver, &volume), before, "{told}");
-    assert!(told.contains("restart the pods"), "{told}");
+    let answer = heal_fully(&driver, &volume);
+    assert_ne!(device(&driver, &volume), before, "{answer}");
+    assert!(answer.contains("restart the pods"), "{answer}");
     assert_eq!(&fs::read(&volume.target).unwrap()[..4], b"kept");
     if ours {
         assert!(Command::new("losetup").arg("--detach").arg(before.path()).status().unwrap().success());
@@ -157,7 +162,7 @@ fn blank() {
         assert!(fs::read(&image).unwrap() == zeroed, "a heal wrote to {}", kind.name());
 
         fs::write(&image, &whole).unwrap();
-        mend(&driver, &volume);
+        heal_fully(&driver, &volume);
         assert_eq!(fs::read_to_string(volume.target.join("file")).unwrap(), "precious");
     }
 }
@@ -170,6 +175,6 @@ fn foreign() {
         let answer = heal(&driver, &volume);
         assert!(answer.abnormal && answer.message.contains("unmount it"), "{}", answer.message);
         driver.faults().clear(Fault::WrongMount, Some(&volume.id)).unwrap();
-        assert_eq!(mend(&driver, &volume), "the volume was checked and is healthy; nothing was done");
+        assert_eq!(heal_fully(&driver, &volume), "the volume was checked and is healthy; nothing was done");
     }
 }

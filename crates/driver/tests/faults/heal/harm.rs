@@ -5,7 +5,7 @@ use volmedic_driver::fault::{Fault, Kind};
 use super::super::driver::{Driver, Volume};
 use super::super::table::Row;
 use super::super::volumes::settle;
-use super::{heal, mend};
+use super::{heal, heal_fully};
 
 pub(crate) fn a_heal_does_no_harm_to(kind: Kind) {
     let driver = Driver::start_healing(&[]);
@@ -25,5 +25,5 @@ pub(crate) fn a_heal_does_no_harm_to(kind: Kind) {
         let what = format!("after {fault}, a heal, and the end of {fault}");
         settle(&driver, &volume, &what, |row| *row == Row::healthy());
     }
-    assert_eq!(mend(&driver, &volume), "the volume was checked and is healthy; nothing was done");
+    assert_eq!(heal_fully(&driver, &volume), "the volume was checked and is healthy; nothing was done");
 }

@@ -15,7 +15,7 @@ use volmedic_proto::csi as wire;
 use super::super::driver::{Driver, PATIENCE, Volume};
 use super::super::of_the_driver::Test;
 use super::user::User;
-use super::{heal, mend};
+use super::{heal, heal_fully};
 
 pub(crate) const TESTS: &[Test] = &[
     ("who_uses_a_volume_goes_on_when_its_dead_mounter_is_healed", dead),
@@ -50,11 +50,11 @@ fn kill(driver: &Driver, volume: &Volume) -> MounterRecord {
 
 fn reasons(driver: &Driver, volume: &Volume) -> Vec<String> {
     let request = wire::NodeGetVolumeHealthRequest { volume_id: volume.id.clone(), ..Default::default() };
-    let told = driver.answer(driver.node().node_get_volume_health(request)).unwrap().volume_health.unwrap();
-    told.health_statuses.into_iter().map(|told| told.reason).collect()
+    let answer = driver.answer(driver.node().node_get_volume_health(request)).unwrap().volume_health.unwrap();
+    answer.health_statuses.into_iter().map(|answer| answer.reason).collect()
 }
 
-/// The numbers that the kernel gave to the mounts of this driver: others after they were mounted anew.
+/// The numbers that the kernel gave to the mounts of this driver: others after they were mounted again.
 fn mounts(driver: &Driver) -> Vec<String> {
     Table::read()
         .unwrap()
@@ -73,8 +73,8 @@ fn dead() {
     let killed = kill(&driver, &volume);
     assert_eq!(reasons(&driver, &volume), ["MounterDead"]);
 
-    let told = mend(&driver, &volume);
-    assert!(told.contains(HANDED_OVER), "{told}");
+    let answer = heal_fully(&driver, &volume);
+    assert!(answer.contains(HANDED_OVER), "{answer}");
     user.goes_on();
     assert_ne!(record(&driver, &volume).pid, killed.pid);
     assert_eq!(mounts(&driver), before, "nothing was mounted anew");
@@ -82,7 +82,7 @@ fn dead() {
     fs::rename(volume.target.join("a/b"), volume.target.join("c")).unwrap();
     assert_eq!(fs::read_to_string(volume.staging.join("c/old")).unwrap(), "old");
     user.end();
-    assert_eq!(mend(&driver, &volume), "the volume was checked and is healthy; nothing was done");
+    assert_eq!(heal_fully(&driver, &volume), "the volume was checked and is healthy; nothing was done");
 }
 
 fn frozen() {
@@ -91,8 +91,8 @@ fn frozen() {
     let mut user = User::of(&volume.target, "log");
     driver.faults().inject(Fault::MounterFrozen, Some(&volume.id)).unwrap();
     assert_eq!(reasons(&driver, &volume), ["IOHung"]);
-    let told = mend(&driver, &volume);
-    assert!(told.contains(HANDED_OVER), "{told}");
+    let answer = heal_fully(&driver, &volume);
+    assert!(answer.contains(HANDED_OVER), "{answer}");
     user.goes_on();
     user.end();
     driver.faults().clear(Fault::MounterFrozen, Some(&volume.id)).unwrap();
@@ -113,8 +113,8 @@ fn restarted() {
     let volume = Volume::again(&driver, Kind::Fuse, id);
     user.goes_on();
     kill(&driver, &volume);
-    let told = mend(&driver, &volume);
-    assert!(told.contains(HANDED_OVER), "{told}");
+    let answer = heal_fully(&driver, &volume);
+    assert!(answer.contains(HANDED_OVER), "{answer}");
     user.goes_on();
     user.end();
 }
@@ -127,8 +127,8 @@ fn again_and_again() {
         ["one", "two", "three", "four"].iter().map(|name| User::of(&volume.target, name)).collect();
     for round in 1..=8 {
         kill(&driver, &volume);
-        let told = mend(&driver, &volume);
-        assert!(told.contains(HANDED_OVER), "{told}");
+        let answer = heal_fully(&driver, &volume);
+        assert!(answer.contains(HANDED_OVER), "{answer}");
         assert_eq!(record(&driver, &volume).generation, round);
         users.iter_mut().for_each(User::goes_on);
     }
@@ -165,8 +165,8 @@ fn lost() {
     driver.restart();
     let volume = Volume::again(&driver, Kind::Fuse, id);
     assert_eq!(reasons(&driver, &volume), ["MounterDead"]);
-    let told = mend(&driver, &volume);
-    assert!(told.contains("must be restarted") && told.contains("target"), "{told}");
+    let answer = heal_fully(&driver, &volume);
+    assert!(answer.contains("must be restarted") && answer.contains("target"), "{answer}");
     for place in [&volume.staging, &volume.target] {
         assert_eq!(fs::read_to_string(place.join("kept")).unwrap(), "kept");
     }
@@ -180,8 +180,8 @@ fn forsaken() {
     kill(&driver, &volume);
     user.fails();
     assert!(is_dead(&volume.target));
-    let told = mend(&driver, &volume);
-    assert!(told.contains("must be restarted"), "{told}");
+    let answer = heal_fully(&driver, &volume);
+    assert!(answer.contains("must be restarted"), "{answer}");
     let mut user = User::of(&volume.target, "log-2");
     user.goes_on();
     user.end();
@@ -218,8 +218,8 @@ fn hung_fault() {
     let id = Some(volume.id.as_str());
     driver.faults().inject(Fault::MounterFrozen, id).unwrap();
     let impatient = driver.faults().with_deadline(Duration::from_secs(1));
-    let told = impatient.inject(Fault::Full, id).unwrap_err().to_string();
-    assert!(told.starts_with("injecting full took longer than 1 s: the volume hangs"), "{told}");
+    let answer = impatient.inject(Fault::Full, id).unwrap_err().to_string();
+    assert!(answer.starts_with("injecting full took longer than 1 s: the volume hangs"), "{answer}");
     assert_eq!(driver.faults().active(id).unwrap(), [Fault::Full, Fault::MounterFrozen]);
     driver.faults().clear(Fault::MounterFrozen, id).unwrap();
     // What was held up comes to pass, and then it can be cleared.
@@ -236,7 +236,7 @@ fn cleared() {
     let volume = Volume::new(&driver, Kind::Fuse);
     let mut user = User::of(&volume.target, "log");
     driver.faults().inject(Fault::MounterKilled, Some(&volume.id)).unwrap();
-    mend(&driver, &volume);
+    heal_fully(&driver, &volume);
     driver.faults().clear(Fault::MounterKilled, Some(&volume.id)).unwrap();
     user.goes_on();
     user.end();

@@ -65,7 +65,7 @@ pub(super) fn shown(source: &str) -> Vec<(usize, String)> {
 }
 
 /// Lines that follow each other are one text, so that a sentence stays whole.
-fn add_line(comments: &mut Vec<(usize, String)>, line: usize, text: &str) {
+pub(super) fn add_line(comments: &mut Vec<(usize, String)>, line: usize, text: &str) {
     match comments.last_mut() {
         Some((first, before)) if *first + before.matches('\n').count() + 1 == line => {
             before.push('\n');

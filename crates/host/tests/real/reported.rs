@@ -1,4 +1,4 @@
-//! What the kernel tells by itself: errors of file systems, and its log.
+//! What the kernel reports by itself: errors of file systems, and its log.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -16,11 +16,11 @@ use super::volume::{Volume, image};
 use super::{PATIENCE, Test, block_on, until};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("an_error_of_ext4_is_told_with_its_device", an_error_of_ext4),
+    ("an_error_of_ext4_is_reported_with_its_device", an_error_of_ext4),
     ("a_mark_does_not_hold_its_volume", a_mark_does_not_hold_its_volume),
     ("xfs_and_btrfs_take_the_mark_and_fuse_does_not", who_takes_the_mark),
     ("a_mark_is_not_set_on_what_is_there_instead", what_is_there_instead),
-    ("copies_of_one_file_system_are_told_together", copies),
+    ("copies_of_one_file_system_are_reported_together", copies),
     ("the_kernels_words_about_a_volume_are_evidence", the_kernels_words),
     ("a_program_in_the_log_is_heard_but_is_no_evidence", a_program_in_the_log),
     ("without_the_privilege_each_is_off_by_name", without_the_privilege),
@@ -35,15 +35,15 @@ fn mark(errors: &FsErrors, path: &std::path::Path) -> Result<(), MarkError> {
     errors.mark(&helpers(), "v", table.at(path).unwrap(), PATIENCE)
 }
 
-async fn told(errors: &FsErrors) -> Vec<FsError> {
-    timeout(PATIENCE, errors.next()).await.expect("an error is told").unwrap()
+async fn reported(errors: &FsErrors) -> Vec<FsError> {
+    timeout(PATIENCE, errors.next()).await.expect("an error is reported").unwrap()
 }
 
 fn an_error_of_ext4() {
-    let [hurt, well] = [(); 2].map(|()| Volume::new("ext4"));
+    let [hurt, healthy] = [(); 2].map(|()| Volume::new("ext4"));
     block_on(async {
         let errors = FsErrors::open().unwrap();
-        for volume in [&hurt, &well] {
+        for volume in [&hurt, &healthy] {
             mark(&errors, &volume.path()).unwrap();
         }
         let table = Table::read().unwrap();
@@ -51,21 +51,21 @@ fn an_error_of_ext4() {
         assert!(errors.is_marked(mount) && errors.is_settled(mount));
         assert_eq!(errors.marked(), 2);
         hurt.hurt("a test");
-        let found = told(&errors).await;
+        let found = reported(&errors).await;
         assert_eq!(found, [FsError { devices: vec![hurt.number()], errno: libc::EUCLEAN, count: 1 }]);
         (0..3).for_each(|_| hurt.hurt("again"));
-        // At once, or one after the other.
+        // Together, or one after the other.
         let mut count = 0;
         while count < 3 {
-            count += told(&errors).await.iter().map(|error| error.count).sum::<u32>();
+            count += reported(&errors).await.iter().map(|error| error.count).sum::<u32>();
         }
         assert_eq!(count, 3);
 
         let unwanted = hurt.number();
         errors.keep(|device| device != unwanted);
-        hurt.hurt("nobody wants to know");
-        well.hurt("but this");
-        assert_eq!(told(&errors).await[0].devices, [well.number()]);
+        hurt.hurt("an event of a mark that was dropped");
+        healthy.hurt("an event that is read");
+        assert_eq!(reported(&errors).await[0].devices, [healthy.number()]);
         assert_eq!((errors.marked(), errors.overflows()), (1, 0));
     });
 }
@@ -90,7 +90,7 @@ fn a_mark_does_not_hold_its_volume() {
         let errors = FsErrors::open().unwrap();
         mark(&errors, &volume.path()).unwrap();
         assert!(has_mark(number));
-        volume.hurt("an event that nobody has read");
+        volume.hurt("an event that was not read");
         volume.unmount();
         until_unmarked(number);
         // The device is free: another can take its place, and it is another file system to us.
@@ -129,7 +129,7 @@ fn who_takes_the_mark() {
         }
         let mounter = Mounter::start(Listing::Short);
         let refused = mark(&errors, mounter.path()).unwrap_err();
-        assert!(matches!(refused, MarkError::CannotTell { .. }), "{refused}");
+        assert!(matches!(refused, MarkError::NotSupported { .. }), "{refused}");
         let table = Table::read().unwrap();
         let mount = table.at(mounter.path()).unwrap();
         assert!(errors.is_settled(mount) && !errors.is_marked(mount));
@@ -161,7 +161,7 @@ fn copies() {
         second.hurt("one of two");
         let mut both = vec![first.number(), second.number()];
         both.sort_unstable();
-        assert_eq!(told(&errors).await[0].devices, both);
+        assert_eq!(reported(&errors).await[0].devices, both);
     });
 }
 
@@ -214,7 +214,7 @@ fn a_program_in_the_log() {
 
 const OFF: &str = "what-is-off-for-tests";
 
-/// Says what is off for whoever runs this.
+/// Prints which checks are off on this machine.
 pub(crate) fn run_if_asked() {
     if std::env::args().nth(1).as_deref() != Some(OFF) {
         return;
