@@ -25,7 +25,7 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(30);
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(200);
 /// Between a death and the next start: doubled each time, and short again after a driver that lived. Long enough to see
-/// what is told of it.
+/// what is reported about it.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 const LIVED: Duration = Duration::from_secs(10);
@@ -94,19 +94,19 @@ impl Process {
     }
 
     /// Starts the driver again whenever it dies, and says so.
-    pub(super) async fn keep(&mut self, mut told: impl FnMut(String)) {
+    pub(super) async fn keep(&mut self, mut report: impl FnMut(String)) {
         let mut pause = FIRST_PAUSE;
         let mut born = Instant::now();
         loop {
             sleep(LOOK).await;
             let Ok(Some(status)) = self.child.try_wait() else { continue };
             pause = if born.elapsed() >= LIVED { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
-            told(format!("the driver exited ({status}); it is restarted in {} s", pause.as_secs()));
+            report(format!("the driver exited ({status}); it is restarted in {} s", pause.as_secs()));
             sleep(pause).await;
             born = Instant::now();
             match spawn(&mut self.command) {
                 Ok(child) => self.child = child,
-                Err(error) => told(format!("{error:#}")),
+                Err(error) => report(format!("{error:#}")),
             }
         }
     }

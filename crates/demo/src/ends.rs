@@ -4,7 +4,7 @@ use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub(super) enum End {
-    /// Told to end, or the terminal is gone.
+    /// A signal to end, or the terminal is gone.
     Over,
     /// Back in the foreground.
     Resumed,

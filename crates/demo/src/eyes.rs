@@ -1,5 +1,5 @@
-//! The three places that the volumes are looked at from: the driver's controller, the driver on this node, and the
-//! host's own eyes. Each is what the controller and the agent use in a cluster.
+//! The three vantages that the volumes are checked from: the driver's controller, the driver on this node, and the
+//! host checks. Each is what the controller and the agent use in a cluster.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use volmedic_probe::node::{Node, Published};
 use super::driver::NAME;
 use super::volumes::{Volume, Volumes};
 
-/// How often one look of the host may want to see something again before it is told.
+/// How often one host check may want to confirm a finding before it is reported.
 const AGAIN: usize = 20;
 const STEP: Duration = Duration::from_millis(250);
 
@@ -24,21 +24,21 @@ const STEP: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(super) struct All {
     names: Vec<Arc<str>>,
-    told: AtomicBool,
+    listed: AtomicBool,
 }
 
 impl All {
     pub(super) fn new(volumes: &Volumes) -> Self {
         Self {
             names: volumes.iter().map(|volume| volume.name.clone()).collect(),
-            told: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
         }
     }
 }
 
 impl Inventory for All {
     fn drain(&self) -> Vec<Arrival> {
-        let first = !self.told.swap(true, Ordering::Relaxed);
+        let first = !self.listed.swap(true, Ordering::Relaxed);
         first.then(|| Arrival::All(self.names.clone())).into_iter().collect()
     }
 
@@ -46,13 +46,13 @@ impl Inventory for All {
         std::future::pending::<()>().await;
     }
 
-    /// Nobody but the terminal and the page is told.
+    /// Reports go only to the terminal and the page.
     fn about(&self, _: &volmedic_health::Volume) -> Vec<ObjectRef> {
         Vec::new()
     }
 }
 
-/// By the driver's controller, with its list of what is not well.
+/// By the driver's controller, with its list of unhealthy volumes.
 #[derive(Debug)]
 pub(super) struct ControllerEyes {
     pub(super) probe: volmedic_probe::Controller,
@@ -126,7 +126,7 @@ impl Probe for NodeEyes {
     }
 }
 
-/// By the host's own eyes, with no word of the driver.
+/// By host checks, without the driver.
 #[derive(Debug)]
 pub(super) struct HostEyes {
     pub(super) host: Arc<Host>,

@@ -138,9 +138,9 @@ impl Healer {
                     Done::Examined(ticket, again)
                 });
             }
-            Step::Skip(told) => {
-                let text = format!("{} is not healed: {}", told.place.handle, told.refusal);
-                self.source.tell_heal(&told.place.handle, "Skipped", None, text);
+            Step::Skip(skipped) => {
+                let text = format!("{} is not healed: {}", skipped.place.handle, skipped.refusal);
+                self.source.tell_heal(&skipped.place.handle, "Skipped", None, text);
             }
             Step::Braked(brake) => {
                 self.source.say(
@@ -281,7 +281,7 @@ fn can_be_healed(held: &Held) -> bool {
     held.condition.reason.remedy() == Remedy::NodeHealer
 }
 
-/// Looks once more right before anything is done, by the driver and by our own eyes.
+/// Checks again right before anything is done, by the driver and by host checks.
 async fn look_again(node: &NodeEyes, host: &HostEyes, name: &str) -> Again {
     let (by_driver, by_host) = tokio::join!(node.look(name), host.look(name));
     let mut unseen = None;

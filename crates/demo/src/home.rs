@@ -30,7 +30,7 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// Where demos live that nobody gave another place to; one for each user.
+    /// The default folder of demos; one for each user.
     pub(super) fn usual() -> PathBuf {
         std::env::temp_dir().join(format!("volmedic-demo-{}", geteuid().as_raw()))
     }
@@ -191,8 +191,8 @@ mod tests {
         let root = room.path().join("demo");
         let (home, swept) = Home::claim(&root, 0).unwrap();
         assert_eq!(swept, Swept::default());
-        let told = Home::claim(&root, 0).unwrap_err().to_string();
-        assert!(told.contains("another demo is running in"), "{told}");
+        let error = Home::claim(&root, 0).unwrap_err().to_string();
+        assert!(error.contains("another demo is running in"), "{error}");
         fs::write(home.log(), "words").unwrap();
         assert_eq!(home.leave(), Vec::<String>::new());
         assert!(!root.exists());
@@ -212,11 +212,11 @@ mod tests {
         assert!(!log.exists());
         drop(home);
 
-        let other = room.path().join("somebody's");
+        let other = room.path().join("foreign");
         fs::create_dir(&other).unwrap();
         fs::write(other.join("thesis"), "all of it").unwrap();
-        let told = Home::claim(&other, 0).unwrap_err().to_string();
-        assert!(told.contains("not from a demo"), "{told}");
+        let error = Home::claim(&other, 0).unwrap_err().to_string();
+        assert!(error.contains("not from a demo"), "{error}");
         assert!(other.join("thesis").exists());
     }
 
@@ -224,8 +224,8 @@ mod tests {
     fn without_enough_space_nothing_is_made() {
         let room = tempfile::tempdir().unwrap();
         let root = room.path().join("demo");
-        let told = Home::claim(&root, u64::MAX).unwrap_err().to_string();
-        assert!(told.contains("MB free, and the demo needs"), "{told}");
+        let error = Home::claim(&root, u64::MAX).unwrap_err().to_string();
+        assert!(error.contains("MB free, and the demo needs"), "{error}");
         assert!(!root.exists());
     }
 

@@ -46,7 +46,7 @@ impl Key {
     }
 }
 
-/// The keyboard, which tells each key at once and shows none; as it was before when this is dropped.
+/// The keyboard, which reports each key immediately and shows none. Dropping this restores its mode.
 #[derive(Debug)]
 pub(super) struct Keys {
     before: Termios,
@@ -55,7 +55,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Nothing where nobody can type: no terminal, or one that somebody else has in the foreground.
+    /// Nothing where no key can come: without a terminal, or while another program has it in the foreground.
     pub(super) fn open() -> Option<Self> {
         let stdin = io::stdin();
         if !stdin.is_terminal() || tcgetpgrp(&stdin).ok()? != getpgrp() {
@@ -71,12 +71,12 @@ impl Keys {
         Some(keys)
     }
 
-    /// Also to be called after somebody else had the terminal.
+    /// Also to be called after another program had the terminal.
     pub(super) fn listen(&self) -> io::Result<()> {
         let mut mode = self.before.clone();
         // Ctrl-C and Ctrl-Z stay what they are.
         mode.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-        // A read never waits: the descriptor is shared with whoever started us, so its flags are not ours to change.
+        // A read never waits: the descriptor is shared with the parent process, so its flags are not ours to change.
         mode.special_codes[SpecialCodeIndex::VMIN] = 0;
         mode.special_codes[SpecialCodeIndex::VTIME] = 0;
         Ok(tcsetattr(io::stdin(), OptionalActions::Now, &mode)?)

@@ -116,7 +116,7 @@ pub fn run(args: Args) -> Result<(), Box<dyn Error>> {
             Asked::Inject(wish) => wishes.push(wish),
         }
     }
-    // Before the namespace: there everybody is root, and nobody may know any more where this program was.
+    // Before the namespace: there every user is root, and the path of this program may no longer be valid.
     let program = std::env::current_exe().context("cannot find this program")?;
     let root = args.state_dir.clone().unwrap_or_else(Home::usual);
     let means = Means::look();
@@ -158,7 +158,7 @@ fn judge(voice: &Voice, ended: anyhow::Result<Ended>, left: Vec<String>) -> anyh
         missing.push(format!("{error:#}"));
     }
     let cleanup = if cleaned { "everything was cleaned up" } else { "not everything could be cleaned up" };
-    let Tally { faults, told, healable, healed } = tally;
+    let Tally { faults, reported, healable, healed } = tally;
     let text = match &failed {
         None => {
             let plural = if faults == 1 { "" } else { "s" };
@@ -166,12 +166,12 @@ fn judge(voice: &Voice, ended: anyhow::Result<Ended>, left: Vec<String>) -> anyh
                 0 => "none to heal".to_owned(),
                 _ => format!("{healed} of {healable} healable ones healed"),
             };
-            format!("{faults} fault{plural}, {told} reported, {heals}; {cleanup}")
+            format!("{faults} fault{plural}, {reported} reported, {heals}; {cleanup}")
         }
         Some(_) => format!("the demo failed; {cleanup}"),
     };
     let data = json!({
-        "ok": missing.is_empty(), "faults": faults, "told": told, "healable": healable, "healed": healed,
+        "ok": missing.is_empty(), "faults": faults, "told": reported, "healable": healable, "healed": healed,
         "cleanedUp": cleaned, "missing": missing,
     });
     voice.say(News { at: Timestamp::now(), topic: Topic::Summary, volume: None, text, data });

@@ -1,4 +1,4 @@
-//! The pipes: one for each place that the volumes are looked at from.
+//! The pipes: one for each vantage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use super::eyes::All;
 use super::source::{Outlet, Source};
 use volmedic_runtime::signals::clock;
 
-/// Between two looks at each volume from each place.
+/// Time between two checks of each volume from each vantage.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 const WORKERS: usize = 12;
 
-/// Looks at all volumes from one place, until the end.
+/// Checks all volumes from one vantage, until the end.
 pub(super) fn watch<P: Probe>(
     tasks: &mut JoinSet<()>,
     source: &Arc<Source>,

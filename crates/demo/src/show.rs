@@ -50,11 +50,11 @@ pub(super) fn compose(shown: &Shown<'_>, paint: Paint, height: usize) -> String 
     let room = room(&head, &tail);
     let rows = shown.snapshot.rows();
     // The worst are on top, so that a short table leaves out nothing but health.
-    let ill = rows.iter().filter(|row| row.grade() != Grade::Healthy).count();
+    let unhealthy = rows.iter().filter(|row| row.grade() != Grade::Healthy).count();
     let table = if room > rows.len() + NEWS {
         rows.len()
     } else {
-        let half = (room / 2).max(ill.min(room * 2 / 3));
+        let half = (room / 2).max(unhealthy.min(room * 2 / 3));
         half.min(room.saturating_sub(LEAST_NEWS + 1)).clamp(1, rows.len().max(1)).min(rows.len())
     };
     let hidden = rows.len() - table;
@@ -135,8 +135,8 @@ fn sentence(news: &News, most: usize, columns: usize, paint: Paint) -> Vec<Strin
     let grade = match news.topic {
         Topic::Fault => Some(Grade::Inaccessible),
         Topic::Heal if news.data["outcome"] == "Succeeded" => Some(Grade::Healthy),
-        Topic::Told if news.data["warning"] == false => Some(Grade::Healthy),
-        Topic::Told => Some(Grade::Degraded),
+        Topic::Transition if news.data["warning"] == false => Some(Grade::Healthy),
+        Topic::Transition => Some(Grade::Degraded),
         _ => None,
     };
     if let (Some(grade), Some(first)) = (grade, lines.first_mut())
@@ -154,7 +154,7 @@ fn wrapped(text: &str, columns: usize, first: &str, others: &str) -> Vec<String>
     lines.into_iter().map(|line| fit(&line, columns).into_owned()).collect()
 }
 
-/// The same at every size, until somebody makes it larger.
+/// The same at every size, until the window is made larger.
 fn too_small(columns: usize, height: usize) -> String {
     let (least, lowest) = SMALLEST;
     let text = format!(
@@ -198,7 +198,7 @@ mod tests {
             data: json!({ "warning": false }),
         };
         let long = "wiki recovered from Inaccessible/MounterDead after 3 s, seen by the driver on node here";
-        let mut recent = vec![news(50, Topic::Told, long), news(49, Topic::Heal, "wiki is healed")];
+        let mut recent = vec![news(50, Topic::Transition, long), news(49, Topic::Heal, "wiki is healed")];
         recent.extend((0..40).map(|number| news(number, Topic::Fault, "something was done to orders")));
         let shown = Shown {
             headline: "real volumes, mounted on this machine",

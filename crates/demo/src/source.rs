@@ -1,4 +1,4 @@
-//! What is known of the volumes, for whoever shows it: the terminal, the page, the story.
+//! What is known of the volumes, for what shows it: the terminal, the page, the story.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) struct Source {
     facts: Vec<(&'static str, String)>,
     limits: Vec<String>,
     history: History,
-    /// When trouble was last told, by volume; of the driver as a whole under no name.
+    /// When a problem was last reported, by volume; of the driver as a whole under no name.
     warned: Mutex<HashMap<Option<Arc<str>>, Instant>>,
     heals: Mutex<HashMap<Arc<str>, Vec<Heal>>>,
     /// When a heal last succeeded.
@@ -113,13 +113,13 @@ impl Source {
         }
         if let Some(text) = self.sentence(transition) {
             let data = serde_json::to_value(&moment).unwrap_or_default();
-            self.voice.say(News { at: *at, topic: Topic::Told, volume: name, text, data });
+            self.voice.say(News { at: *at, topic: Topic::Transition, volume: name, text, data });
         }
         self.history.record(moment);
     }
 
-    /// The sentence for a terminal, where the time is at its beginning and there is one driver. Who sees what somebody
-    /// else saw before is told in few words, and new words for old trouble not at all.
+    /// The sentence for a terminal, where the time is at its beginning and there is one driver. A problem that
+    /// another vantage has seen before is reported in few words, and new words for an old problem not at all.
     fn sentence(&self, transition: &Transition) -> Option<String> {
         let Transition { at: _, subject, vantage, change } = transition;
         let Subject::Volume(volume) = subject else {
@@ -168,7 +168,7 @@ impl Source {
         self.voice.say(News { at, topic: Topic::Heal, volume: Some(name.clone()), text, data });
     }
 
-    /// Whether trouble was told since then; of the driver as a whole without a name.
+    /// Whether a problem was reported since then; of the driver as a whole without a name.
     pub(super) fn warned_since(&self, name: Option<&Arc<str>>, then: Instant) -> bool {
         self.warned.lock().get(&name.cloned()).is_some_and(|at| *at >= then)
     }
@@ -183,8 +183,8 @@ impl Source {
         ledger.beliefs(&subject(name)).into_iter().flat_map(|(_, belief)| belief.conditions).collect()
     }
 
-    /// Whether everybody who looks sees it, and sees it well.
-    pub(super) fn is_well(&self, name: Option<&Arc<str>>) -> bool {
+    /// Whether every vantage sees it, and sees it healthy.
+    pub(super) fn is_healthy(&self, name: Option<&Arc<str>>) -> bool {
         let ledger = self.board.lock_ledger();
         let beliefs = ledger.beliefs(&subject(name));
         let well = |belief: &volmedic_health::Belief| {
@@ -243,7 +243,7 @@ impl volmedic_view::Source for Source {
     }
 }
 
-/// Where the pipes tell what changed.
+/// Where the pipes report what changed.
 #[derive(Debug)]
 pub(super) struct Outlet(pub(super) Arc<Source>);
 

@@ -1,4 +1,4 @@
-//! The story: one fault after the other, each followed until it was told and is over.
+//! The story: one fault after the other, each followed until it was reported and is over.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use super::voice::Topic;
 use super::volumes::{Volume, Volumes};
 use volmedic_cli::fault;
 
-/// For a fault to be told. Of the driver itself it takes longer: several looks must fail first.
-const TOLD: Duration = Duration::from_mins(1);
-const TOLD_OF_THE_DRIVER: Duration = Duration::from_secs(75);
-/// For the healer to mend it.
+/// Time for a fault to be reported. A fault of the driver itself takes longer: several checks must fail first.
+const REPORTED: Duration = Duration::from_mins(1);
+const REPORTED_OF_THE_DRIVER: Duration = Duration::from_secs(75);
+/// Time for the healer to heal it.
 const HEALED: Duration = Duration::from_secs(90);
-/// For everybody to see that it is over.
+/// Time for every vantage to see that it is over.
 const OVER: Duration = Duration::from_mins(1);
-/// What nobody heals is left like this for as long as people need to read about it.
+/// What is not healed is left like this for as long as people need to read about it.
 const LINGER: Duration = Duration::from_millis(2_500);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What is told where everything can be: each fault with the kinds of volume that show it best.
+/// The story where every kind of volume is possible: each fault with the kinds that show it best.
 const WHOLE: &[(Fault, &[Kind])] = &[
     (Fault::MounterKilled, &[Kind::Fuse]),
     (Fault::TargetUnmounted, &[Kind::Ext4, Kind::Fuse]),
@@ -39,7 +39,7 @@ const WHOLE: &[(Fault, &[Kind])] = &[
     (Fault::DriveSuspect, &[Kind::Btrfs, Kind::Block, Kind::Ext4, Kind::Fuse]),
 ];
 
-/// What can be told of volumes that are not mounted.
+/// The story with volumes that are not mounted.
 const DRIVES: &[(Fault, &[Kind])] = &[
     (Fault::DriveSuspect, Kind::ALL),
     (Fault::DriveBad, Kind::ALL),
@@ -105,8 +105,8 @@ pub(super) fn plan(volumes: &Volumes, mounted: bool) -> (Vec<Act>, Vec<Fault>) {
 /// How one fault went.
 #[derive(Debug)]
 pub(super) struct Report {
-    pub(super) told: bool,
-    /// Something that the healer acts on was told.
+    pub(super) reported: bool,
+    /// A problem that the healer acts on was reported.
     pub(super) healable: bool,
     pub(super) healed: bool,
     /// What was wanting, if anything was: a sentence.
@@ -118,12 +118,12 @@ pub(super) struct Report {
 pub(super) struct Stage {
     pub(super) source: Arc<Source>,
     pub(super) faults: Faults,
-    /// Whoever hurts or undoes has this, so that the end can wait for it.
+    /// Work that injects or clears a fault has one, so that the end can wait for it.
     hands: Semaphore,
     busy: Mutex<BTreeSet<Arc<str>>>,
 }
 
-/// How many may be at work on volumes at once.
+/// Maximum number of faults that are injected or cleared concurrently.
 const HANDS: u32 = 8;
 
 impl Stage {
@@ -131,7 +131,7 @@ impl Stage {
         Self { source, faults, hands: Semaphore::new(HANDS as usize), busy: Mutex::default() }
     }
 
-    /// The volume to hurt: the one that was named, or one that is well, not taken, and nobody is at.
+    /// The volume to hurt: the one that was named, or one that is healthy, not taken, and not in work.
     pub(super) fn choose(&self, wish: &Wish, taken: &[Act]) -> Result<Act, String> {
         let Wish { fault, volume } = wish;
         let fits = |volume: &Volume| fault.kinds().contains(&volume.kind);
@@ -168,7 +168,7 @@ impl Stage {
         let free = |volume: &&Volume| {
             let taken = taken.iter().any(|act| act.volume.as_ref() == Some(&volume.name));
             let busy = taken || self.busy().contains(&volume.name);
-            fits(volume) && !busy && self.source.is_well(Some(&volume.name))
+            fits(volume) && !busy && self.source.is_healthy(Some(&volume.name))
         };
         let preferred = WHOLE.iter().find(|(known, _)| known == fault).map_or(Kind::ALL, |(_, kinds)| *kinds);
         let chosen = preferred
@@ -190,16 +190,16 @@ impl Stage {
             && !self.busy().insert(name.clone())
         {
             let missing = Some(format!("{} was not injected: {name} has another fault right now", act.fault));
-            return Report { told: false, healable: false, healed: false, missing };
+            return Report { reported: false, healable: false, healed: false, missing };
         }
         let report = self.follow(&act, by).await;
         if let Some(name) = &name {
             self.busy().remove(name);
         }
-        let Report { told, healable, healed, missing } = &report;
+        let Report { reported, healable, healed, missing } = &report;
         let text = missing.clone().unwrap_or_else(|| format!("{} is over", words(&act)));
         let data = json!({
-            "fault": act.fault.name(), "by": by, "told": told, "healable": healable, "healed": healed,
+            "fault": act.fault.name(), "by": by, "reported": reported, "healable": healable, "healed": healed,
             "missing": missing,
         });
         self.source.say(Topic::Act, act.volume.clone(), text, data);
@@ -208,7 +208,7 @@ impl Stage {
 
     async fn follow(&self, act: &Act, by: &'static str) -> Report {
         let name = act.volume.as_ref();
-        let mut report = Report { told: false, healable: false, healed: false, missing: None };
+        let mut report = Report { reported: false, healable: false, healed: false, missing: None };
         let begun = Instant::now();
         let place = name.map_or_else(String::new, |name| format!("{name}: "));
         let text = format!("{place}{} ({})", act.fault.what(), act.fault);
@@ -222,9 +222,9 @@ impl Stage {
             report.missing = Some(format!("{} could not be injected: {error}", words(act)));
             return report;
         }
-        let patience = if name.is_none() { TOLD_OF_THE_DRIVER } else { TOLD };
-        report.told = until(patience, || self.source.warned_since(name, begun)).await;
-        if report.told {
+        let patience = if name.is_none() { REPORTED_OF_THE_DRIVER } else { REPORTED };
+        report.reported = until(patience, || self.source.warned_since(name, begun)).await;
+        if report.reported {
             self.watch_healing(act, begun, &mut report).await;
         } else {
             report.missing = Some(format!("{} was not reported within {} s", words(act), patience.as_secs()));
@@ -236,7 +236,7 @@ impl Stage {
         // What was healed is noted as a fault all the same, until it is cleared.
         if let Err(error) = self.work(act, Faults::clear).await {
             report.missing.get_or_insert(format!("{} could not be undone: {error}", words(act)));
-        } else if !until(OVER, || self.source.is_well(name)).await {
+        } else if !until(OVER, || self.source.is_healthy(name)).await {
             let missing = format!("{} was not seen to recover within {} s", words(act), OVER.as_secs());
             report.missing.get_or_insert(missing);
         }

@@ -15,7 +15,7 @@ use volmedic_host::mounts::Table;
 
 /// The driver's state, below the root.
 pub(super) const STATE: &str = "state";
-/// For all of it. What is not gone by then is told.
+/// For all of it. What is not gone by then is reported.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -56,7 +56,7 @@ pub(super) fn sweep(root: &Path) -> Swept {
     swept.processes += end_mounters(root, deadline, &mut swept.problems);
     swept.mounts = unmount_all(root, deadline, &mut swept.problems);
     let cleared = swept.problems.is_empty();
-    // A device that somebody uses goes by itself when they let go; the files need not wait for that.
+    // A device in use goes by itself when it is closed; the files need not wait for that.
     swept.loops = detach_all(root, deadline, &mut swept.problems);
     if cleared {
         remove_files(root, &mut swept.problems);
@@ -64,7 +64,7 @@ pub(super) fn sweep(root: &Path) -> Swept {
     swept
 }
 
-/// Whoever holds the lock of the driver's state is the driver.
+/// The process that holds the lock of the driver's state is the driver.
 fn end_driver(root: &Path, deadline: Instant, problems: &mut Vec<String>) -> usize {
     let state = StateDir::new(root.join(STATE));
     if !state.root().is_dir() {
@@ -135,7 +135,7 @@ fn unmount_all(root: &Path, deadline: Instant, problems: &mut Vec<String>) -> us
         targets.sort_unstable_by(|a, b| b.cmp(a));
         let mut failed = None;
         for target in targets {
-            // Whoever still has a file open keeps it; the name is free all the same.
+            // A process that still has a file open keeps it; the name is free all the same.
             match unmount(&target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
                 Ok(()) => count += 1,
                 Err(error) => failed = Some(format!("{} cannot be unmounted: {error}", target.display())),
@@ -173,7 +173,7 @@ fn detach_all(root: &Path, deadline: Instant, problems: &mut Vec<String>) -> usi
             return count;
         }
         for (_, attached) in &found {
-            // Told below if it lasts.
+            // Reported below if it lasts.
             let _ = attached.detach();
         }
         sleep(PAUSE);

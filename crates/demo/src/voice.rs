@@ -1,7 +1,7 @@
 //! What is said, and how: a screen, lines for people, or JSON for programs.
 //!
-//! A thread of its own writes, so that a reader who does not read holds nobody up. What does not fit into the queue is
-//! counted and told at the end.
+//! A thread of its own writes, so that a reader who does not read delays nothing. What does not fit into the queue is
+//! counted and reported at the end.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -21,7 +21,7 @@ use volmedic_runtime::terminal::{Screen, columns};
 
 /// What may wait to be written.
 const QUEUE: usize = 4_096;
-/// What the screen can look back on.
+/// Number of messages that the screen can show.
 const RECENT: usize = 200;
 /// For the last words to be written.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -34,10 +34,10 @@ pub(super) enum Topic {
     /// Something was broken on purpose.
     Fault,
     /// The monitor saw something change.
-    Told,
+    Transition,
     /// The healer did something, or left it alone.
     Heal,
-    /// What was broken on purpose is undone, since nobody heals it.
+    /// What was broken on purpose is undone, since it is not healed.
     Undo,
     /// How one fault of the story went.
     Act,
@@ -52,7 +52,7 @@ impl Topic {
         match self {
             Self::Note => "note",
             Self::Fault => "fault",
-            Self::Told => "transition",
+            Self::Transition => "transition",
             Self::Heal => "heal",
             Self::Undo => "undo",
             Self::Act => "act",
@@ -66,7 +66,7 @@ impl Topic {
         match self {
             Self::Note | Self::Summary | Self::Act => "demo",
             Self::Fault => "fault",
-            Self::Told => "monitor",
+            Self::Transition => "monitor",
             Self::Heal => "healer",
             Self::Undo => "undo",
             Self::Next => "next",
@@ -107,7 +107,7 @@ pub(super) struct Voice {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Something new is to be shown, or nobody reads any more.
+    /// Something new is to be shown, or the output was closed.
     woken: Notify,
     broken: AtomicBool,
 }
@@ -128,10 +128,10 @@ impl Voice {
         let shared = state.clone();
         thread::Builder::new().name("voice".to_owned()).spawn(move || {
             if let Err(error) = write_all(&incoming) {
-                tracing::debug!(%error, "nobody reads what is said");
+                tracing::debug!(%error, "the output was closed");
                 shared.broken.store(true, Ordering::Relaxed);
                 shared.woken.notify_one();
-                // Whoever waits for the end is answered all the same.
+                // Callers that wait for the end are answered all the same.
                 while let Ok(out) = incoming.recv() {
                     drop(out);
                 }
@@ -201,12 +201,12 @@ impl Voice {
         self.state.woken.notified().await;
     }
 
-    /// Whether nobody reads what is said.
+    /// Whether the output was closed.
     pub(super) fn is_broken(&self) -> bool {
         self.state.broken.load(Ordering::Relaxed)
     }
 
-    /// Returns when all is written, or nobody reads.
+    /// Returns when all is written, or the output was closed.
     pub(super) fn finish(&self) {
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {

@@ -36,20 +36,20 @@ use super::voice::{News, Style, Topic, Voice};
 use super::volumes::{NODE, Volumes};
 use volmedic_runtime::terminal::{paint, size};
 
-/// The port of the page, unless somebody has it already.
+/// The port of the page, unless it is in use.
 const PORT: u16 = 8090;
 /// Between the beginnings of two faults.
 const PACE: Duration = Duration::from_secs(4);
 const FASTEST: Duration = Duration::from_secs(1);
-/// What the last fault of a story that is told in a hurry has for itself.
+/// Time for the last fault of a story that is played in a hurry.
 const LAST: Duration = Duration::from_secs(12);
-/// A healthy table is worth a look before the first fault.
+/// Time to show a healthy table before the first fault.
 const PRELUDE: Duration = Duration::from_secs(3);
 /// For all volumes to be reported healthy at the beginning.
 const SETTLED: Duration = Duration::from_mins(1);
 /// For one fault to be done or undone.
 const ONE_FAULT: Duration = Duration::from_secs(30);
-/// For whoever is at work on a volume at the end.
+/// Time for work on a volume that is under way at the end.
 const DOWN_TOOLS: Duration = Duration::from_secs(10);
 const DRAW: Duration = Duration::from_secs(1);
 const APART: Duration = Duration::from_millis(100);
@@ -69,7 +69,7 @@ pub(super) struct Ended {
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Tally {
     pub(super) faults: usize,
-    pub(super) told: usize,
+    pub(super) reported: usize,
     pub(super) healable: usize,
     pub(super) healed: usize,
 }
@@ -77,7 +77,7 @@ pub(super) struct Tally {
 impl Tally {
     fn add(&mut self, report: &Report) {
         self.faults += 1;
-        self.told += usize::from(report.told);
+        self.reported += usize::from(report.reported);
         self.healable += usize::from(report.healable);
         self.healed += usize::from(report.healed);
     }
@@ -244,7 +244,7 @@ impl World {
         let mut playing: JoinSet<Result<(Option<String>, Report), String>> = JoinSet::new();
         let pace = pace(left.len(), deadline.map(|at| at.saturating_duration_since(Instant::now())));
         let mut due = Instant::now() + if screen { PRELUDE } else { Duration::ZERO };
-        let mut told_all = false;
+        let mut all_over = false;
         let mut waiting: Vec<String> = self.acts.iter().map(words).collect();
         let mut under_way: Vec<String> = Vec::new();
         let keeper = {
@@ -253,8 +253,8 @@ impl World {
         };
         tokio::pin!(keeper);
         loop {
-            if !told_all && left.len() == 0 && playing.is_empty() {
-                told_all = true;
+            if !all_over && left.len() == 0 && playing.is_empty() {
+                all_over = true;
                 if !screen {
                     break;
                 }
@@ -267,7 +267,7 @@ impl World {
                 voice.note(format!("{over}; {next}"));
             }
             if screen {
-                self.draw(voice, keys.is_some(), told_all.then_some(&now));
+                self.draw(voice, keys.is_some(), all_over.then_some(&now));
             }
             tokio::select! {
                 () = &mut keeper => {}
@@ -326,7 +326,7 @@ impl World {
                 () = sleep(DRAW), if screen => {}
             }
         }
-        if !told_all {
+        if !all_over {
             let reason =
                 if ended.by_hand { INTERRUPTED } else { "the time was up before the story was over" };
             let mut untold = vec![reason.to_owned()];
@@ -383,16 +383,16 @@ fn next_lines() -> Vec<String> {
     lines.map(str::to_owned).to_vec()
 }
 
-/// What is to be played: what was asked for, or the story. Waits until all volumes are seen well, so that what is told
-/// later is told of the fault.
+/// What is to be played: what was asked for, or the story. Waits until all volumes are seen healthy, so that later reports
+/// are about the fault.
 async fn wanted(stage: &Stage, wishes: &[Wish], story: Vec<Act>) -> anyhow::Result<Vec<Act>> {
-    let all = || stage.source.volumes.iter().all(|volume| stage.source.is_well(Some(&volume.name)));
+    let all = || stage.source.volumes.iter().all(|volume| stage.source.is_healthy(Some(&volume.name)));
     if !until(SETTLED, all).await {
         let unhealthy: Vec<&str> = stage
             .source
             .volumes
             .iter()
-            .filter(|volume| !stage.source.is_well(Some(&volume.name)))
+            .filter(|volume| !stage.source.is_healthy(Some(&volume.name)))
             .map(|volume| &*volume.name)
             .collect();
         anyhow::bail!(

@@ -1,4 +1,4 @@
-//! Serves the page of an invented cluster, to look at it: `cargo run -p volmedic-view --example page -- 20000`.
+//! Serves the page of an invented cluster, to try it: `cargo run -p volmedic-view --example page -- 20000`.
 
 #![allow(clippy::print_stdout, reason = "it says where the page is")]
 

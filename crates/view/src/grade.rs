@@ -10,9 +10,9 @@ pub enum Grade {
     DataLoss,
     Inaccessible,
     Degraded,
-    /// The driver told a status that we do not know.
+    /// The driver reported a status that we do not know.
     Unrecognized,
-    /// Nobody has seen it, or nobody can any more.
+    /// No vantage has seen it, or none can any more.
     Unknown,
     Healthy,
 }
@@ -66,7 +66,7 @@ impl Grade {
         }
     }
 
-    /// A sign of its own shape for each, so that nobody has to tell colours apart.
+    /// A sign of its own shape for each, so that no reader has to distinguish colours.
     pub fn sign(self) -> &'static str {
         match self {
             Self::DataLoss => "✖",

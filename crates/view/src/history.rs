@@ -1,4 +1,4 @@
-//! What changed, kept within bounds, and told to whoever listens.
+//! What changed, kept within bounds, and sent to all listeners.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,7 +13,7 @@ use volmedic_health::{
     Belief, Condition, Health, Held, Memo, Reason, Status, Subject, Transition, UnknownWord, Vantage, Volume,
 };
 
-/// Who is further behind than this many changes is told that some were missed.
+/// A listener that is further behind than this many changes is informed that some were missed.
 const BACKLOG: usize = 256;
 
 /// One change, with what stood after it. Written and read as JSON.
@@ -98,20 +98,20 @@ impl Moment {
         }
     }
 
-    /// What a ledger needs to go on from here without telling it again; absent where nothing stood.
+    /// What a ledger needs to go on from here without reporting it again; absent where no problem was open.
     pub fn memo(&self) -> Option<Memo> {
-        let told = |standing: &Standing| Held {
+        let held = |standing: &Standing| Held {
             condition: Condition::new(standing.status, Reason::new(&standing.reason), &standing.message),
             since: standing.since,
         };
-        let told: Vec<Held> = self.standing.iter().map(told).collect();
-        if told.is_empty() && self.blind_since.is_none() && self.flapping_since.is_none() {
+        let open: Vec<Held> = self.standing.iter().map(held).collect();
+        if open.is_empty() && self.blind_since.is_none() && self.flapping_since.is_none() {
             return None;
         }
         Some(Memo {
             subject: self.subject(),
             vantage: self.vantage.clone(),
-            told,
+            told: open,
             told_at: self.at,
             blind_since: self.blind_since,
             flapping_since: self.flapping_since,
@@ -142,15 +142,15 @@ impl History {
         Self { moments: Mutex::default(), limit: limit.max(1), news: broadcast::channel(BACKLOG).0 }
     }
 
-    /// Keeps it and tells whoever listens.
+    /// Keeps it and sends it to all listeners.
     pub fn record(&self, moment: Moment) {
         let moment = Arc::new(moment);
         self.keep(moment.clone());
-        // Nobody listens: nobody has to be told.
+        // Without a listener there is nothing to send.
         let _ = self.news.send(moment);
     }
 
-    /// Keeps what was told before.
+    /// Keeps what was reported before.
     pub fn recall(&self, moments: impl IntoIterator<Item = Moment>) {
         for moment in moments {
             self.keep(Arc::new(moment));

@@ -50,7 +50,7 @@ pub fn router<S: Source>(source: Arc<S>, guard: Guard) -> Router {
         .layer(middleware::from_fn(harden))
 }
 
-/// Who has nothing to show says so, and where there is something: an empty list would look like a cluster without volumes.
+/// A source with nothing to show says so, and where there is something: an empty list would mean a cluster without volumes.
 async fn stand_by(State(desk): State<Arc<Desk>>, request: axum::extract::Request, next: Next) -> Response {
     let Some(why) = desk.source().standing_by() else { return next.run(request).await };
     if request.uri().path().starts_with("/api/") {
@@ -141,7 +141,7 @@ async fn api_volumes(State(desk): State<Arc<Desk>>, pairs: Pairs) -> Response {
 
 async fn api_volume(State(desk): State<Arc<Desk>>, pairs: Pairs) -> Response {
     #[derive(serde::Serialize)]
-    struct Told<'a> {
+    struct Answer<'a> {
         volumes: Vec<&'a crate::Row>,
         history: Vec<&'a crate::Moment>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -150,13 +150,13 @@ async fn api_volume(State(desk): State<Arc<Desk>>, pairs: Pairs) -> Response {
     let (driver, volume) = (value(&pairs, "driver"), value(&pairs, "volume"));
     let snapshot = desk.snapshot().await;
     let (story, heals) = desk.past(driver, volume).await;
-    let told = Told {
+    let answer = Answer {
         volumes: snapshot.volume(driver, volume).collect(),
         history: story.iter().map(|m| &**m).collect(),
         heals,
     };
-    let status = if told.volumes.is_empty() { StatusCode::NOT_FOUND } else { StatusCode::OK };
-    json(status, &told)
+    let status = if answer.volumes.is_empty() { StatusCode::NOT_FOUND } else { StatusCode::OK };
+    json(status, &answer)
 }
 
 fn json(status: StatusCode, value: &impl serde::Serialize) -> Response {

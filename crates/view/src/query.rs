@@ -21,7 +21,7 @@ pub struct Query {
 pub enum Wanted {
     Only(Grade),
     /// Everything that is not healthy.
-    NotWell,
+    Unhealthy,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,7 +38,7 @@ pub enum Sort {
 impl Query {
     pub const PER_PAGE: usize = 50;
     pub const MOST_PER_PAGE: usize = 500;
-    /// The longest text that is looked for; more helps nobody and costs on every row.
+    /// The longest text to search for; a longer one does not help and costs on every row.
     const MOST_TEXT: usize = 512;
 
     /// From the pairs of a query string. What cannot be understood counts as not given: a link of another version
@@ -123,7 +123,7 @@ impl Default for Query {
 impl Wanted {
     pub fn parse(text: &str) -> Option<Self> {
         if text.eq_ignore_ascii_case("notwell") {
-            return Some(Self::NotWell);
+            return Some(Self::Unhealthy);
         }
         Grade::parse(text).map(Self::Only)
     }
@@ -131,14 +131,14 @@ impl Wanted {
     pub fn name(self) -> &'static str {
         match self {
             Self::Only(grade) => grade.name(),
-            Self::NotWell => "NotWell",
+            Self::Unhealthy => "NotWell",
         }
     }
 
     pub fn takes(self, grade: Grade) -> bool {
         match self {
             Self::Only(wanted) => wanted == grade,
-            Self::NotWell => grade != Grade::Healthy,
+            Self::Unhealthy => grade != Grade::Healthy,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::Grade;
 /// One claim and its volume; or one volume, where there are no claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// Empty where there is no cluster, or nobody claims the volume. So are claim, nodes and pods.
+    /// Empty where there is no cluster, or the volume has no claim. So are claim, nodes and pods.
     pub namespace: Box<str>,
     pub claim: Box<str>,
     /// The handle that the driver knows it by.
@@ -31,9 +31,9 @@ pub struct Row {
     pub why: Option<Arc<str>>,
     /// The same in one CamelCase word.
     pub why_word: Option<Arc<str>>,
-    /// What to do next, where whoever made the row knows better than the reason does.
+    /// What to do next, where the source knows better than the reason does.
     pub advice: Option<Arc<str>>,
-    /// Nobody can tell how it is, and nothing has failed: the driver has no way to say.
+    /// Its health is unknown, and nothing has failed: the driver has no way to report it.
     pub mute: bool,
     /// What each vantage says, in the order of vantages.
     pub seen_by: Vec<Sighting>,
@@ -85,7 +85,7 @@ impl Row {
         Grade::of(self.health)
     }
 
-    /// The reason of what is wrong, or why it is not known; empty if all is well.
+    /// The reason of the problem, or why it is not known; empty if the volume is healthy.
     pub fn reason(&self) -> &str {
         match (&self.condition, &self.why_word) {
             (Some(condition), _) => condition.reason.as_str(),
@@ -94,7 +94,7 @@ impl Row {
         }
     }
 
-    /// What is wrong in the words of whoever saw it, or why nothing is known.
+    /// The problem in the words of the vantage that saw it, or why nothing is known.
     pub fn message(&self) -> &str {
         match (&self.condition, &self.why) {
             (Some(condition), _) => &condition.message,
@@ -103,7 +103,7 @@ impl Row {
         }
     }
 
-    /// What to do next; empty if all is well.
+    /// What to do next; empty if the volume is healthy.
     pub fn next(&self) -> &str {
         if let Some(advice) = &self.advice {
             return advice;
@@ -190,21 +190,21 @@ impl Serialize for Sighting {
             vantage: String,
             health: String,
             #[serde(skip_serializing_if = "Vec::is_empty")]
-            conditions: Vec<Told<'a>>,
+            conditions: Vec<Shown<'a>>,
             #[serde(skip_serializing_if = "Option::is_none")]
             blind_since: Option<Timestamp>,
             #[serde(skip_serializing_if = "Option::is_none")]
             flapping_since: Option<Timestamp>,
         }
         #[derive(Serialize)]
-        struct Told<'a> {
+        struct Shown<'a> {
             status: String,
             reason: &'a str,
             #[serde(skip_serializing_if = "str::is_empty")]
             message: &'a str,
             since: Timestamp,
         }
-        let conditions = self.conditions.iter().map(|Held { condition, since }| Told {
+        let conditions = self.conditions.iter().map(|Held { condition, since }| Shown {
             status: condition.status.to_string(),
             reason: condition.reason.as_str(),
             message: &condition.message,

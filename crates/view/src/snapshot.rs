@@ -193,7 +193,7 @@ mod tests {
     fn filters_and_words() {
         let wanted = |health| Query { health: Some(health), ..Query::default() };
         check(&wanted(Wanted::Only(Grade::Degraded)), "new old (2, 1/1)");
-        check(&wanted(Wanted::NotWell), "bad new old odd (4, 1/1)");
+        check(&wanted(Wanted::Unhealthy), "bad new old odd (4, 1/1)");
         check(&Query { search: "SLOW ol".into(), ..Query::default() }, "old (1, 1/1)");
         check(&Query { driver: "other".into(), ..Query::default() }, " (0, 1/1)");
         check(&Query { node: "w".into(), ..Query::default() }, " (0, 1/1)");

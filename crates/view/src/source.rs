@@ -8,12 +8,12 @@ use serde::Serialize;
 
 use crate::{History, Moment, Row};
 
-/// Whoever knows about volumes. Asked from a thread that may wait, but not for long.
+/// What knows about volumes. Called from a thread that may wait, but not for long.
 pub trait Source: Send + Sync + 'static {
-    /// Every volume, in any order; those that nobody could look at too, with why.
+    /// Every volume, in any order; also those that could not be probed, with why.
     fn rows(&self) -> Vec<Row>;
 
-    /// Who it is that tells all this, and what it cannot tell.
+    /// What the source is, and what it does not know.
     fn about(&self) -> About;
 
     /// What changed lately.
@@ -30,7 +30,7 @@ pub trait Source: Send + Sync + 'static {
     }
 
     /// Why there is nothing to show here, in a sentence that says where there is; such as in a replica that does not
-    /// lead. What is not known must not look like what is not there.
+    /// lead. Unknown must not be shown as absent.
     fn standing_by(&self) -> Option<String> {
         None
     }
@@ -41,13 +41,13 @@ pub trait Source: Send + Sync + 'static {
     }
 }
 
-/// Who tells all this.
+/// What the source is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct About {
     /// As in `driver.volmedic.dev`.
     pub title: String,
-    /// Where it looks from, as in `watch on unix:///run/csi.sock`.
+    /// The role and what it reads, as in `watch on unix:///run/csi.sock`.
     pub place: String,
     /// Names and values, in the order in which they are shown.
     #[serde(serialize_with = "as_map")]
@@ -55,7 +55,7 @@ pub struct About {
     /// What cannot be seen from here, and what that means: a sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,
-    /// Something is wrong with the looking itself, such as a driver that does not answer.
+    /// Something is wrong with the source itself, such as a driver that does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -88,7 +88,7 @@ pub struct NodeState {
     pub agent: Option<AgentState>,
 }
 
-/// Whether an agent looks at the volumes of a node.
+/// Whether an agent checks the volumes of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentState {
     /// As in `alive`, or `silent`.

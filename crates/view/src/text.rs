@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use unicode_width::UnicodeWidthChar;
 
 /// Names are shown as they are, but for characters that could rewrite a terminal or turn the reading direction
-/// around: each of those is shown as `\u{…}`, so that two names that differ never look alike.
+/// around: each of those is shown as `\u{…}`, so that two different names are never shown alike.
 pub fn plain(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_treacherous) {
         return Cow::Borrowed(text);

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_worst_of_all_is_one_lane_whoever_saw_it() {
+    fn the_worst_of_all_vantages_is_one_lane() {
         let moment = |minute, node: &str, health: Health| {
             let transition = volmedic_health::Transition {
                 at: at(minute),
@@ -165,7 +165,7 @@ mod tests {
             };
             Arc::new(Moment { whole: true, health, ..Moment::new(&transition, None) })
         };
-        let told = [moment(1, "a", Health::Adverse(Status::Degraded)), moment(4, "b", Health::Healthy)];
-        assert_eq!(shown(&lanes(&told, at(9))), ["1-4 Degraded , 4-9… Healthy "]);
+        let moments = [moment(1, "a", Health::Adverse(Status::Degraded)), moment(4, "b", Health::Healthy)];
+        assert_eq!(shown(&lanes(&moments, at(9))), ["1-4 Degraded , 4-9… Healthy "]);
     }
 }

@@ -66,9 +66,9 @@ fn hostile() -> Arc<Shelf> {
     let vantage = Vantage::Node(HOSTILE.into());
     let sight = Sight::adverse([Condition::new(Status::Degraded, Reason::new(HOSTILE), HOSTILE)]);
     let history = History::new(10);
-    let told = ledger.record(Timestamp::now(), &subject, &vantage, sight);
+    let reported = ledger.record(Timestamp::now(), &subject, &vantage, sight);
     let beliefs = ledger.beliefs(&subject);
-    for transition in &told {
+    for transition in &reported {
         history.record(Moment::new(transition, beliefs.first().map(|(_, belief)| belief)));
     }
     let seen_by = beliefs.into_iter().map(Into::into).collect();
@@ -184,7 +184,7 @@ async fn nobody_writes_and_strangers_do_not_read() {
         let answer = get(&source, Guard::Loopback, ask(method, "localhost")).await;
         assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED, "{method}");
     }
-    // A website whose name points here must not read the page through somebody's browser.
+    // A website whose name points here must not read the page through a user's browser.
     let answer = get(&source, Guard::Loopback, ask("GET", "rebound.example:8080")).await;
     assert_eq!(answer.status(), StatusCode::MISDIRECTED_REQUEST);
 

@@ -1,4 +1,4 @@
-//! What all requests share: the source, and a snapshot that is made anew when somebody asks and the last one is old.
+//! What all requests share: the source, and a snapshot that a request makes again when the last one is old.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::{Heal, Moment, Snapshot, Source};
 /// more than a fifth of the time.
 const FRESH: Duration = Duration::from_secs(1);
 const SHARE: u32 = 5;
-/// A snapshot that nobody has asked for in this time is let go.
+/// A snapshot without a request in this time is dropped.
 const FORGOTTEN: Duration = Duration::from_secs(30);
-/// Browsers that may listen to changes at once.
+/// Maximum number of browsers that listen to changes.
 const LISTENERS: usize = 64;
 
 pub(super) struct Desk {
@@ -59,7 +59,7 @@ impl Desk {
         }
     }
 
-    /// However many ask at once, one snapshot is made.
+    /// Concurrent requests share one snapshot.
     pub(super) async fn snapshot(&self) -> Arc<Snapshot> {
         let mut kept = self.kept.lock().await;
         if let Some(kept) = kept.as_mut().filter(|kept| Instant::now() < kept.good_until) {
@@ -88,7 +88,7 @@ impl Desk {
     }
 }
 
-/// Lets the snapshot go when nobody asks any more: a hundred thousand rows are worth having back.
+/// Drops the snapshot when there are no more requests: a hundred thousand rows are worth having back.
 async fn forget(kept: Weak<Mutex<Option<Kept>>>) {
     loop {
         sleep(FORGOTTEN).await;

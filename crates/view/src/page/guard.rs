@@ -14,14 +14,14 @@ use ring::digest::{Digest, SHA256, digest};
 /// Who may read the page.
 #[derive(Debug)]
 pub enum Guard {
-    /// For a page on a loopback address: whoever is on this machine. A name that a stranger's website points at this
-    /// machine is refused, or that website could read the page through the browser of somebody who sits here.
+    /// For a page on a loopback address: every user of this machine. A name that a foreign website points at this
+    /// machine is refused, or that website could read the page through the browser of a user here.
     Loopback,
-    /// Whoever has the token: as `Authorization: Bearer`, or as the password that a browser asks for.
+    /// Every caller with the token: as `Authorization: Bearer`, or as the password that a browser asks for.
     Token(Token),
 }
 
-/// Only its digest is kept, so that it cannot be printed, and comparing takes no time that tells anything.
+/// Only its digest is kept, so that it cannot be printed, and the time of a comparison reveals nothing.
 #[derive(Debug)]
 pub struct Token(Digest);
 
@@ -30,7 +30,7 @@ impl Guard {
         Self::Token(Token(digest(&SHA256, token.as_bytes())))
     }
 
-    /// The answer to whoever may not.
+    /// The answer to a caller without access.
     fn refusal(&self, headers: &HeaderMap) -> Option<Response> {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         match self {

@@ -123,7 +123,7 @@ fn clock(at: Timestamp) -> String {
     format!("{at:.0}").replace('T', " ").replace('Z', "")
 }
 
-/// How long ago, with the time itself for whoever wants it.
+/// How long ago, with the exact time on demand.
 fn age(since: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(since) title=(clock(since)) { (Age::between(since, now)) } }
 }

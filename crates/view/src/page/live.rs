@@ -15,7 +15,7 @@ use super::desk::Desk;
 
 /// So that a connection whose other end is gone is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// After this a browser connects anew by itself; a connection that nobody reads does not stay for ever.
+/// After this a browser connects again by itself; a connection that is not read does not stay for ever.
 const AT_MOST: Duration = Duration::from_hours(1);
 
 /// Each change as an event named `change` with its moment as JSON; `missed` where some were lost on the way.
@@ -35,7 +35,7 @@ pub(super) async fn changes(State(desk): State<Arc<Desk>>) -> Response {
         };
         Some((Ok::<_, Infallible>(event), (news, place)))
     });
-    // The first event tells that it works, before anything changes. Browsers pass over events without data.
+    // The first event shows that it works, before anything changes. Browsers pass over events without data.
     let hello = stream::once(async { Ok::<_, Infallible>(Event::default().event("hello").data("live")) });
     let events = futures_util::StreamExt::chain(hello, events);
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()

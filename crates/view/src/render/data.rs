@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{About, Grade, Row, Snapshot};
 
-/// Everything at once: who tells it, the counts, and the rows, worst first.
+/// Everything together: the source, the counts, and the rows, worst first.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Document<'a> {

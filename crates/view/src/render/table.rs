@@ -24,7 +24,7 @@ const LEAST: &[&str] =
 const PROSE: usize = 24;
 const MODEST: usize = 16;
 
-/// What whoever reads it can show.
+/// What the reader's output can show.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Paint {
     pub colour: bool,

@@ -45,6 +45,7 @@ const CONVERTED: &[&str] = &[
 const CLEAN: &[&str] = &[
     "volmedic-bench",
     "volmedic-csi",
+    "volmedic-demo",
     "volmedic-driver",
     "volmedic-host",
     "volmedic-lease",
@@ -54,6 +55,7 @@ const CLEAN: &[&str] = &[
     "volmedic-panics",
     "volmedic-proto",
     "volmedic-runtime",
+    "volmedic-view",
     "xtask",
     "xtask-tools",
 ];

@@ -1,4 +1,4 @@
-//! Where all this comes from, what it cannot tell, and how long its questions take.
+//! The source of the page, what it does not know, and how long its calls take.
 
 use maud::{Markup, html};
 

@@ -10,7 +10,7 @@ use super::{Place, age, badge, bar, changes, document, link, name, pager, thousa
 use crate::text::plain;
 use crate::{About, Grade, Moment, Page, Query, Row, Snapshot, Sort, Wanted};
 
-/// So many changes are shown below the list.
+/// Maximum number of changes that are shown below the list.
 pub(in crate::page) const CHANGES: usize = 20;
 /// Pods and nodes of one row; the volume's own page has all.
 const NAMES: usize = 3;
@@ -57,7 +57,7 @@ fn tiles(snapshot: &Snapshot, query: &Query) -> Markup {
                 }
             }
             @for (grade, count) in counts.iter() {
-                // A status that nobody knows is rare; it has a tile only when there is one.
+                // An unknown status is rare; it has a tile only when there is one.
                 @if count > 0 || grade != Grade::Unrecognized {
                     @let current = query.health == Some(Wanted::Only(grade));
                     li {
@@ -117,7 +117,7 @@ fn form(snapshot: &Snapshot, query: &Query) -> Markup {
             label { span { "Health" }
                 select name="health" {
                     option value="" selected[chosen(None)] { "any" }
-                    option value="NotWell" selected[chosen(Some(Wanted::NotWell))] { "not healthy" }
+                    option value="NotWell" selected[chosen(Some(Wanted::Unhealthy))] { "not healthy" }
                     @for grade in Grade::ALL {
                         option value=(grade.name()) selected[chosen(Some(Wanted::Only(grade)))] { (grade.label()) }
                     }
@@ -189,7 +189,7 @@ fn nothing(about: &About, snapshot: &Snapshot, query: &Query) -> Markup {
     }
 }
 
-/// That all is well is worth a word, and so is who says it.
+/// Says that all volumes are healthy, and which source says so.
 fn calm(snapshot: &Snapshot) -> Markup {
     let counts = snapshot.counts();
     let total = counts.total();

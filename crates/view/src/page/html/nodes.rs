@@ -1,4 +1,4 @@
-//! Nodes, whether somebody looks there, and how the volumes on them are.
+//! Nodes, whether an agent checks their volumes, and the health of the volumes on them.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Nodes that are not well first, then those that nobody looks at though somebody should.
+    /// Unhealthy nodes first, then those without an agent that should have one.
     fn trouble(&self) -> u8 {
         let agent = self.state.and_then(|state| state.agent.as_ref());
         match (self.state.is_none_or(|state| state.well), agent.is_none_or(|agent| agent.well)) {
@@ -64,7 +64,7 @@ impl Line<'_> {
 
 /// As in `6 nodes, 1 unhealthy, 2 without a living agent`.
 fn summary(all: &[Line<'_>]) -> String {
-    let not_well = all.iter().filter(|line| line.state.is_some_and(|state| !state.well)).count();
+    let unhealthy = all.iter().filter(|line| line.state.is_some_and(|state| !state.well)).count();
     let agent =
         |line: &&Line<'_>| line.state.and_then(|state| state.agent.as_ref()).is_some_and(|agent| !agent.well);
     let unseen = all.iter().filter(agent).count();
@@ -72,7 +72,7 @@ fn summary(all: &[Line<'_>]) -> String {
         1 => "1 node".to_owned(),
         many => format!("{} nodes", thousands(many)),
     };
-    let trouble = [(not_well, "unhealthy"), (unseen, "without a living agent")];
+    let trouble = [(unhealthy, "unhealthy"), (unseen, "without a living agent")];
     let trouble = trouble.into_iter().filter(|(count, _)| *count > 0);
     let parts = trouble.map(|(count, what)| format!("{} {what}", thousands(count)));
     std::iter::once(all).chain(parts).collect::<Vec<_>>().join(", ")

@@ -1,4 +1,4 @@
-//! One volume: how it is, who says so, what to do, and its past drawn and told.
+//! One volume: its health, the vantages that report it, what to do, and its history as a drawing and a list.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::{Place, age, badge, clock, document, link, name};
 use crate::text::plain;
 use crate::{About, Grade, Heal, Moment, Row, Sighting, timeline};
 
-/// So much of a volume's past is told in words.
-const TOLD: usize = 200;
+/// Maximum number of changes of a volume that are listed.
+const LISTED: usize = 200;
 
 /// What is shown of a volume.
 pub(in crate::page) struct Volume<'a> {
@@ -71,7 +71,7 @@ pub(in crate::page) fn volume(about: &About, shown: &Volume<'_>) -> Markup {
         @if !heals.is_empty() { (attempts(heals, *now)) }
         section aria-labelledby="told" {
             h2 #told { "What was reported" }
-            @if story.is_empty() { p.muted { "Nothing yet." } } @else { (told(story)) }
+            @if story.is_empty() { p.muted { "Nothing yet." } } @else { (listed(story)) }
         }
     };
     document(about, Place::Elsewhere, &title, &fixed, &live)
@@ -173,17 +173,17 @@ fn attempts(heals: &[Heal], now: Timestamp) -> Markup {
     }
 }
 
-fn told(story: &[Arc<Moment>]) -> Markup {
+fn listed(story: &[Arc<Moment>]) -> Markup {
     html! {
         ol.changes {
-            @for moment in story.iter().rev().take(TOLD) {
+            @for moment in story.iter().rev().take(LISTED) {
                 li .{ "g-" (Grade::of(moment.health).slug()) } {
                     time.when datetime=(moment.at) { (clock(moment.at)) } " "
                     span { (plain(&moment.text)) }
                 }
             }
         }
-        @if story.len() > TOLD { p.muted { "and " (story.len() - TOLD) " older" } }
+        @if story.len() > LISTED { p.muted { "and " (story.len() - LISTED) " older" } }
     }
 }
 
