@@ -216,6 +216,11 @@ impl WellKnown {
             | Self::RWIOError
             | Self::FilesystemCorruption
             | Self::IOHung
+            | Self::NotMounted
+            | Self::AttachFailed
+            | Self::AttachedElsewhere
+            | Self::DetachFailed
+            | Self::DriverNotRegistered
             | Self::NodeDown => true,
             Self::OutOfCapacity
             | Self::OutOfInodes
