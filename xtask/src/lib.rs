@@ -6,7 +6,7 @@ pub mod workspace;
 
 /// The tasks of the second program, xtask-tools, and what each is for.
 #[rustfmt::skip]
-pub const TOOLS: [(&str, &str); 8] = [
+pub const TOOLS: [(&str, &str); 9] = [
     ("bench", "Measure a role as a process, against its budget"),
     ("chart", "Write the manifests that are generated from the Helm chart"),
     ("cluster", "Run a real one-node Kubernetes on this machine"),

@@ -150,7 +150,7 @@ mod tests {
             Some("future") => assert!(caught(async { panic!("future") }).await.map(|(): ()| ()).is_err()),
             Some("function") => assert!(caught_now(|| panic!("function")).map(|(): ()| ()).is_err()),
             Some("blocking") => {
-                assert!(caught(blocking(|| panic!("blocking"))).await.map(|(): ()| ()).is_err())
+                assert!(caught(blocking(|| panic!("blocking"))).await.map(|(): ()| ()).is_err());
             }
             Some("nested") => {
                 let inner = async { caught(async { panic!("inner") }).await.map(|(): ()| ()).is_err() };

@@ -129,9 +129,9 @@ fn check_conditions(
         let (mut appeared, mut ended) = (0, 0);
         for news in &about {
             if news.is_warning {
-                appeared += news.times
+                appeared += news.times;
             } else {
-                ended += news.times
+                ended += news.times;
             }
             let (count, what) = if news.is_warning { (appeared, "appearances") } else { (ended, "ends") };
             let is_over = |stretch: &&Stretch| stretch.to.is_some_and(|to| to <= news.at);

@@ -220,7 +220,7 @@ fn trouble(server: &Server, driver: &Driver, what: &What, on: bool) {
         What::WatchesSilent { .. } => server.trouble(|trouble| trouble.watches_silent = on),
         What::DriverDown { .. } => driver.trouble(|trouble| trouble.down = on),
         What::DriverFails { share, .. } => {
-            driver.trouble(|trouble| trouble.fails = if on { *share } else { 0 })
+            driver.trouble(|trouble| trouble.fails = if on { *share } else { 0 });
         }
         What::DriverHangs { volume, .. } => driver.trouble(|trouble| trouble.hangs = on.then_some(*volume)),
         What::ListsBreak { .. } => driver.trouble(|trouble| trouble.lists_break = on),

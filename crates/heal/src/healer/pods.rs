@@ -121,7 +121,7 @@ mod tests {
         json!([{"apiVersion": api_version, "kind": kind, "name": "web", "uid": "u", "controller": true}])
     }
 
-    fn pod(owners: &Value, metadata: Value) -> UserPod {
+    fn pod(owners: &Value, metadata: &Value) -> UserPod {
         let mut object = json!({"metadata": {"name": "web-1", "namespace": "shop", "uid": "1", "ownerReferences": owners},
                                 "spec": {"containers": [], "nodeName": "n"},
                                 "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
@@ -142,24 +142,24 @@ mod tests {
     #[test]
     fn only_pods_that_come_back_are_evicted() {
         let none = || json!({});
-        check(&pod(&owned("apps/v1", "ReplicaSet"), none()), Ok("ReplicaSet.apps"));
-        check(&pod(&owned("apps/v1", "StatefulSet"), none()), Ok("StatefulSet.apps"));
-        check(&pod(&owned("v1", "ReplicationController"), none()), Ok("ReplicationController."));
-        check(&pod(&json!([]), none()), Err("no controller that would make a new one"));
-        check(&pod(&owned("batch/v1", "Job"), none()), Err("Job.batch web"));
-        check(&pod(&owned("example.com/v1", "ReplicaSet"), none()), Err("ReplicaSet.example.com web"));
+        check(&pod(&owned("apps/v1", "ReplicaSet"), &none()), Ok("ReplicaSet.apps"));
+        check(&pod(&owned("apps/v1", "StatefulSet"), &none()), Ok("StatefulSet.apps"));
+        check(&pod(&owned("v1", "ReplicationController"), &none()), Ok("ReplicationController."));
+        check(&pod(&json!([]), &none()), Err("no controller that would make a new one"));
+        check(&pod(&owned("batch/v1", "Job"), &none()), Err("Job.batch web"));
+        check(&pod(&owned("example.com/v1", "ReplicaSet"), &none()), Err("ReplicaSet.example.com web"));
         let not_controller =
             json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u"}]);
-        check(&pod(&not_controller, none()), Err("no controller"));
+        check(&pod(&not_controller, &none()), Err("no controller"));
     }
 
     #[test]
     fn virtual_machines_and_protected_pods_stay() {
         let set = owned("apps/v1", "ReplicaSet");
-        check(&pod(&owned("kubevirt.io/v1", "VirtualMachineInstance"), json!({})), Err("virtual machine"));
-        check(&pod(&set, json!({"labels": {"kubevirt.io": "virt-launcher"}})), Err("virtual machine"));
-        check(&pod(&set, json!({"annotations": {SAFE_TO_EVICT: "false"}})), Err("safe-to-evict is false"));
-        check(&pod(&set, json!({"annotations": {SAFE_TO_EVICT: "true"}})), Ok("ReplicaSet.apps"));
-        check(&pod(&owned("v1", "Node"), json!({"annotations": {MIRROR: "x"}})), Err("from a file"));
+        check(&pod(&owned("kubevirt.io/v1", "VirtualMachineInstance"), &json!({})), Err("virtual machine"));
+        check(&pod(&set, &json!({"labels": {"kubevirt.io": "virt-launcher"}})), Err("virtual machine"));
+        check(&pod(&set, &json!({"annotations": {SAFE_TO_EVICT: "false"}})), Err("safe-to-evict is false"));
+        check(&pod(&set, &json!({"annotations": {SAFE_TO_EVICT: "true"}})), Ok("ReplicaSet.apps"));
+        check(&pod(&owned("v1", "Node"), &json!({"annotations": {MIRROR: "x"}})), Err("from a file"));
     }
 }

@@ -258,6 +258,8 @@ mod tests {
 
     use super::*;
 
+    type Change = fn(&mut Value);
+
     fn object() -> Value {
         json!({
             "metadata": {"name": "n", "namespace": "stor", "uid": "o-1",
@@ -348,7 +350,7 @@ mod tests {
             has_still(&relay, pod.as_ref())
         };
         assert_eq!(check(|_| ()), Ok(()));
-        let changes: [(&str, fn(&mut Value)); 6] = [
+        let changes: [(&str, Change); 6] = [
             ("does not exist any more", |pod| *pod = Value::Null),
             ("was replaced", |pod| pod["metadata"]["uid"] = json!("p-2")),
             ("does not run", |pod| pod["status"]["phase"] = json!("Failed")),

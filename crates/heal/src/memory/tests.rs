@@ -143,7 +143,7 @@ fn of_pods(heals: &[Heal], ill_since: Option<i64>, now: i64) -> Option<Recreated
 fn attempts_without_the_name_of_a_known_remedy_are_the_node_plugins() {
     for remedy in ["", "NodeHealer", "AskNodePlugin"] {
         let old = Heal { remedy: remedy.to_owned(), ..heal(100, HealOutcome::Failed, "n", 2, "Internal") };
-        assert_eq!(memory(&[old.clone()], Some(50), 200).unwrap().tries, 2, "{remedy}");
+        assert_eq!(memory(std::slice::from_ref(&old), Some(50), 200).unwrap().tries, 2, "{remedy}");
         assert_eq!(of_pods(&[old], Some(50), 200), None, "{remedy}");
     }
 }
@@ -197,14 +197,16 @@ fn neither_an_open_attempt_nor_the_last_one_of_a_node_is_dropped() {
     let mut heals = Vec::new();
     for second in 0..30 {
         let node = format!("n{second}");
-        heals = begun(&heals, &started(1000 * second, &node, 1), DEADLINE.into()).unwrap();
+        heals = begun(&heals, &started(1000 * second, &node, 1), Deadlines::from(DEADLINE)).unwrap();
         heals = noted(&heals, &heal(1000 * second + 1, HealOutcome::Failed, &node, 1, "Aborted"));
     }
-    heals = begun(&heals, &started(100_000, "n0", 2), DEADLINE.into()).unwrap();
+    heals = begun(&heals, &started(100_000, "n0", 2), Deadlines::from(DEADLINE)).unwrap();
     for second in 0..40 {
         heals = noted(&heals, &skipped(100_001 + second, &format!("code-{second}")));
     }
-    assert!(unfinished(&heals, DEADLINE.into()).any(|(open, _)| open.node.as_deref() == Some("n0")));
+    assert!(
+        unfinished(&heals, Deadlines::from(DEADLINE)).any(|(open, _)| open.node.as_deref() == Some("n0"))
+    );
     for node in 0..30 {
         let node = format!("n{node}");
         let last = heals.iter().find(|heal| heal.node.as_deref() == Some(&node) && heal.attempt > 0);
@@ -229,10 +231,10 @@ fn an_attempt_for_which_there_is_no_room_does_not_begin() {
     let mut heals = Vec::new();
     for node in 0..i64::try_from(limit::HEALS).unwrap() {
         let name = format!("n{node}");
-        heals = begun(&heals, &started(1000 * node, &name, 1), DEADLINE.into()).unwrap();
+        heals = begun(&heals, &started(1000 * node, &name, 1), Deadlines::from(DEADLINE)).unwrap();
         heals = noted(&heals, &heal(1000 * node + 1, HealOutcome::Failed, &name, 1, "Aborted"));
     }
-    let why = begun(&heals, &started(1_000_000, "another", 1), DEADLINE.into()).unwrap_err();
+    let why = begun(&heals, &started(1_000_000, "another", 1), Deadlines::from(DEADLINE)).unwrap_err();
     assert!(why.contains("no room"), "{why}");
-    assert!(begun(&heals, &started(1_000_000, "n3", 2), DEADLINE.into()).is_ok());
+    assert!(begun(&heals, &started(1_000_000, "n3", 2), Deadlines::from(DEADLINE)).is_ok());
 }

@@ -207,7 +207,7 @@ fn it_is_seen_again_right_before_acting() {
         let seen = match desk.examine(&ticket) {
             Verdict::Skip { refusal, .. } => refusal.label().to_owned(),
             Verdict::Act { .. } => "Act".to_owned(),
-            other => format!("{other:?}"),
+            other @ Verdict::Well => format!("{other:?}"),
         };
         assert_eq!(seen, expected);
         let in_flight = usize::from(expected == "Act");
@@ -235,7 +235,7 @@ fn each_mode_does_what_it_says() {
             let seen = match desk.examine(&ticket) {
                 Verdict::Skip { refusal, tell } => format!("{} {tell}", refusal.label()),
                 Verdict::Act { .. } => "Act".to_owned(),
-                other => format!("{other:?}"),
+                other @ Verdict::Well => format!("{other:?}"),
             };
             assert_eq!(seen, expected, "{mode}, a person: {person}");
         }

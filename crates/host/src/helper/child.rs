@@ -113,7 +113,7 @@ fn open_in(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
 /// Zero if the kernel does not know.
 fn mount_of(folder: &OwnedFd) -> Result<u64, Errno> {
     let stat = rustix::fs::statx(folder, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
-    let is_known = StatxFlags::from_bits_retain(stat.stx_mask.into()).contains(StatxFlags::MNT_ID);
+    let is_known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID);
     Ok(if is_known { stat.stx_mnt_id } else { 0 })
 }
 

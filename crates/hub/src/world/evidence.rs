@@ -223,7 +223,8 @@ impl World {
         // Which nodes are down we judge ourselves, for all drivers alike.
         let down = Reason::from(WellKnown::NodeDown);
         seen.retain(|seen| !matches!(&seen.what, What::Wrong(condition) if condition.reason == down));
-        let view = |seen| View { kind: VantageKind::Controller, node: None, verified: self.unverified(), seen };
+        let view =
+            |seen| View { kind: VantageKind::Controller, node: None, verified: self.unverified(), seen };
         if !seen.is_empty() {
             return Evidence { views: vec![view(seen)], why: None };
         }

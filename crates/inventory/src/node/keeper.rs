@@ -285,12 +285,12 @@ impl Keeper {
             }
             if self.claims.answered(name, outcome, Instant::now()) {
                 let uids = self.shared.pods.uids();
-                let uses = |uid: &Box<str>| {
+                let uses = |uid: &str| {
                     let record = self.shared.pods.get(uid);
                     record
                         .is_some_and(|record| *record.pod.namespace == *namespace && record.has_claim(claim))
                 };
-                let uids: Vec<_> = uids.into_iter().filter(uses).collect();
+                let uids: Vec<_> = uids.into_iter().filter(|uid| uses(uid)).collect();
                 for uid in uids {
                     self.place(&uid, Instant::now());
                 }

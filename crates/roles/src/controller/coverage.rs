@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     const LIST: Result<&str, &str> = Ok("ControllerListVolumeHealth");
-    const WITHIN: Duration = Duration::from_secs(60);
+    const WITHIN: Duration = Duration::from_mins(1);
 
     fn facts(session: Result<&'static str, &str>, blind_since: Option<i64>) -> Facts {
         Facts {

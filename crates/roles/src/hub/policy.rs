@@ -195,7 +195,7 @@ mod tests {
                 spec["matchConditions"]
                     .as_array_mut()
                     .unwrap()
-                    .push(json!({"name": "x", "expression": "false"}))
+                    .push(json!({"name": "x", "expression": "false"}));
             },
             |spec| spec["matchConstraints"]["excludeResourceRules"] = json!([{"resources": ["*"]}]),
             |spec| spec["matchConstraints"]["namespaceSelector"] = json!({"matchLabels": {"x": "y"}}),

@@ -238,7 +238,9 @@ impl Store {
                         ..Refusal::new(409, "Conflict", "Apply failed".to_owned())
                     });
                 }
-                owners.values_mut().for_each(|fields| fields.retain(|owned| owned != field));
+                for fields in owners.values_mut() {
+                    fields.retain(|owned| owned != field);
+                }
             }
             new["status"][field] = value.clone();
         }

@@ -118,7 +118,7 @@ fn admission(rest: &str) -> String {
     format!("/apis/admissionregistration.k8s.io/v1/{rest}")
 }
 
-fn token(spec: Value) -> Try {
+fn token(spec: &Value) -> Try {
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
     create(format!("/api/v1/namespaces/{HOME}/serviceaccounts/volmedic-hub/token"), body)
 }
@@ -221,10 +221,10 @@ const ROWS: &[Row] = &[
     row("subjectaccessreviews", "create", "", |_| create("/apis/authorization.k8s.io/v1/subjectaccessreviews".to_owned(), json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {"user": "x", "nonResourceAttributes": {"path": "/", "verb": "get"}}}))),
     row("replicasets", "get", "", |_| read(format!("/apis/apps/v1/namespaces/{HOME}/replicasets/any"))),
-    row("serviceaccounts/token", "create", "the hub's, for the API server", |_| token(json!({}))),
-    row("serviceaccounts/token", "create", "the hub's, for all relays", |_| token(json!({"audiences": ["volmedic-relay"], "expirationSeconds": 600}))),
-    row("serviceaccounts/token", "create", "the hub's, for a node's relays, for an hour", |side| token(json!({"audiences": [format!("volmedic-relay/{}", side.node)], "expirationSeconds": 3600}))),
-    row("serviceaccounts/token", "create", "the hub's, for a node's relays", |side| token(json!({"audiences": [format!("volmedic-relay/{}", side.node)], "expirationSeconds": 600}))),
+    row("serviceaccounts/token", "create", "the hub's, for the API server", |_| token(&json!({}))),
+    row("serviceaccounts/token", "create", "the hub's, for all relays", |_| token(&json!({"audiences": ["volmedic-relay"], "expirationSeconds": 600}))),
+    row("serviceaccounts/token", "create", "the hub's, for a node's relays, for an hour", |side| token(&json!({"audiences": [format!("volmedic-relay/{}", side.node)], "expirationSeconds": 3600}))),
+    row("serviceaccounts/token", "create", "the hub's, for a node's relays", |side| token(&json!({"audiences": [format!("volmedic-relay/{}", side.node)], "expirationSeconds": 600}))),
     row("validatingadmissionpolicies", "get", "", |_| read(admission("validatingadmissionpolicies/volmedic-agent"))),
     row("validatingadmissionpolicies", "patch", "", |_| patch(admission("validatingadmissionpolicies/volmedic-agent"), marked())),
     row("validatingadmissionpolicybindings", "get", "", |_| read(admission("validatingadmissionpolicybindings/volmedic-agent"))),

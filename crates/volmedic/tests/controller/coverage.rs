@@ -90,7 +90,7 @@ async fn volumes_that_each_probe_misses_are_named() {
     let dark = stage.handle("dark");
     stage.sim.behaviour().hung = vec![dark.clone()];
     let some = states(&stage, "one is missed", |coverage| !coverage.volumes_not_probed.is_empty()).await;
-    assert_eq!(some.volumes_not_probed, [dark.clone()]);
+    assert_eq!(some.volumes_not_probed, std::slice::from_ref(&dark));
     assert_eq!(some.probed(&dark), Probed::NotThis);
     assert_eq!(some.probed(&stage.handle("well")), Probed::Yes);
     stage.sim.behaviour().hung = Vec::new();

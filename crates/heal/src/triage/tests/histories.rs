@@ -264,7 +264,7 @@ fn recreates(desk: &Desk, seen: &Onlooker, ticket: &Ticket) -> Result<(), TestCa
     let gentler = desk.stage.relays
         && desk.mode == Mode::Auto
         && !seen.barred.contains(&ticket.place.node)
-        && seen.tries.get(&ticket.place).is_none()
+        && !seen.tries.contains_key(&ticket.place)
         && seen.reasons.get(&ticket.place) == Some(&WellKnown::MounterDead);
     prop_assert!(!gentler, "the node plugin was not asked first");
     Ok(())

@@ -354,7 +354,7 @@ async fn nothing_is_evicted_where_nobody_switched_it_on() {
         (Mode::Approve, Policy { recreate: Some(Recreate::default()), ..Policy::default() }),
         (Mode::Auto, Policy::default()),
     ] {
-        let sim = Sim { mode, policy, ..Sim::new() };
+        let sim = Sim { policy, mode, ..Sim::new() };
         sim.pod("v", "n0", "web", false);
         let _hub = sim.hub();
         pass(6 * 3600).await;
