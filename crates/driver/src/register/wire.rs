@@ -1,4 +1,4 @@
-//! As much of gRPC over HTTP/2 as a server of small unary calls needs that does not look at the headers of requests.
+//! As much of gRPC over HTTP/2 as a server of small unary calls needs that does not read the headers of requests.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -82,7 +82,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         wrong: "tasks.spawn(recalled::settle(reporter.clone(), board.clone(), Vec::new()));",
     },
     Mutation {
-        name: "who was told is forgotten",
+        name: "the objects that were reported on are forgotten",
         file: "crates/report/src/reporter.rs",
         right: "statuses.prime(stored);",
         wrong: "statuses.prime(&stored[..0]);",
@@ -91,13 +91,13 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         name: "a probe that failed heals",
         file: "crates/health/src/ledger/note.rs",
         right: "self.fail(policy, now, why, &mut news);\n            return news;",
-        wrong: "self.fail(policy, now, why, &mut news);\n            self.hold(policy, now, now, Conditions::default());\n            self.tell_difference(policy, now, &mut news);\n            return news;",
+        wrong: "self.fail(policy, now, why, &mut news);\n            self.hold(policy, now, now, Conditions::default());\n            self.tell_difference(policy, now, &mut news);\n            return news;", // tidy-ok: code
     },
     Mutation {
         name: "what is recalled counts as not reported",
         file: "crates/health/src/ledger/note.rs",
-        right: "self.told = self.held.iter().map(",
-        wrong: "self.told = self.held.iter().take(0).map(",
+        right: "self.told = self.held.iter().map(", // tidy-ok: code
+        wrong: "self.told = self.held.iter().take(0).map(", // tidy-ok: code
     },
     Mutation {
         name: "being seen again is reported at every probe",
