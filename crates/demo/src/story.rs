@@ -199,7 +199,7 @@ impl Stage {
         let Report { reported, healable, healed, missing } = &report;
         let text = missing.clone().unwrap_or_else(|| format!("{} is over", words(&act)));
         let data = json!({
-            "fault": act.fault.name(), "by": by, "reported": reported, "healable": healable, "healed": healed,
+            "fault": act.fault.name(), "by": by, "told": reported, "healable": healable, "healed": healed,
             "missing": missing,
         });
         self.source.say(Topic::Act, act.volume.clone(), text, data);

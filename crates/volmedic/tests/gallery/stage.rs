@@ -30,6 +30,8 @@ use crate::told::{PATIENCE, Told};
 const MIB: i64 = 1 << 20;
 /// What is said of volumes that somebody uses right now.
 const BUSY: [&str; 3] = ["stop it first", "end whatever uses it", "end that first"];
+/// What is said of a loop device that another test program took while it was detached. Such a program gives it back.
+const TAKEN: &str = "belongs to another program by now";
 
 /// Whoever makes a volume takes the first free loop device. Whoever has detached one, and wants it back, keeps all others
 /// of this program from that meanwhile.
@@ -352,7 +354,10 @@ impl Stage {
             let work = work.clone();
             let done = tokio::task::spawn_blocking(move || work(&faults, id.as_deref())).await;
             match done.unwrap().map_err(|error| error.to_string()) {
-                Err(error) if BUSY.iter().any(|busy| error.contains(busy)) && Instant::now() < deadline => {
+                Err(error)
+                    if (error.contains(TAKEN) || BUSY.iter().any(|busy| error.contains(busy)))
+                        && Instant::now() < deadline =>
+                {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
                 done => return done,

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
-use volmedic_api::resource::{Heal, HealOutcome, VolumeHealth, VolumeHealthSpec, time};
+use volmedic_api::resource::{Heal, HealOutcome, VolumeHealth, VolumeHealthSpec, limit, time};
 use volmedic_hub::{ClaimKey, Keep, Keeper, Metrics, PushError, Settings};
 
 use crate::stage::{apply_report, kubectl, shared, try_kubectl};
@@ -175,7 +175,8 @@ async fn attempts_to_heal_are_kept_beside_what_the_hub_writes() {
     let healer =
         Keeper::new(stage.client.clone(), Arc::default(), Arc::default(), settings, Metrics::default());
     let key = ClaimKey::new(&stage.namespace, "data");
-    for n in 0..12 {
+    let most = u32::try_from(limit::HEALS).expect("few");
+    for n in 0..most + 2 {
         let heal = Heal {
             time: time(jiff::Timestamp::UNIX_EPOCH),
             outcome: HealOutcome::Failed,
@@ -191,7 +192,9 @@ async fn attempts_to_heal_are_kept_beside_what_the_hub_writes() {
     stage.tell(&node, &stage.report(&[])).await;
     let object = stage.wait_stored("data", &[&format!("host/{node} Healthy")]).await;
     let heals = object.status.expect("a status").heals;
-    assert_eq!((heals.len(), &*heals[0].remedy, &*heals[9].remedy), (10, "attempt 11", "attempt 2"));
+    let newest = format!("attempt {}", most + 1);
+    let shown = (heals.len(), heals[0].remedy.clone(), heals[limit::HEALS - 1].remedy.clone());
+    assert_eq!(shown, (limit::HEALS, newest, "attempt 2".to_owned()));
     let nobody = healer.record_heal(&ClaimKey::new(&stage.namespace, "well"), &heals[0]).await;
     assert_eq!(nobody, Err(PushError::NoClaim));
 }

@@ -132,7 +132,8 @@ fn what_is_stored_is_of_this_claim_and_not_of_one_before_it() {
             "lastTransitionTime": NOW}]}], "headline": {"health": "HealthWarning"}});
     check(|p| stored(p, "u-1", &ill), "Degraded/SlowIO by pushed/scan");
     check(|p| stored(p, "u-0", &ill), "Unknown/NotProbed by");
-    let report = json!({"controllerReport": {"driver": "d", "since": NOW, "healthConditions": [
+    let report = json!({"controllerReport": {"driver": "d", "since": NOW,
+        "lease": {"namespace": "csi", "name": "volmedic-controller-d"}, "healthConditions": [
         {"type": "HealthFailure", "status": "True", "errorCode": "DataLoss", "reason": "DiskFailure", "lastTransitionTime": NOW}]}});
     check(|p| stored(p, "u-1", &report), "DataLoss/DiskFailure by controller");
 }
