@@ -65,12 +65,13 @@ pub async fn serve_registered(config: Config, registrar: Option<Registrar>) -> R
     if let Some(socket) = &registry {
         check("registration-socket", socket)?;
     }
+    // Before a socket exists: a caller that finds one may ask the driver to end at that moment.
+    let ended = shutdown()?;
     let driver = Arc::new(Driver::open(config)?);
     let config = &driver.config;
     let listener = listen("endpoint", &socket, config.socket_mode)?;
     let addons_listener = addons_socket.as_ref().map(|at| listen("addons-endpoint", at, config.socket_mode));
     let addons_listener = addons_listener.transpose()?;
-    let ended = shutdown()?;
     tracing::info!(socket = %socket.display(), name = config.name, node = config.node_id, "serving");
     // Boxed, because each holds a whole server.
     let csi = Box::pin(csi(&driver, listener, end(ended.clone())));

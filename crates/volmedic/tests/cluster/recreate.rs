@@ -117,7 +117,11 @@ impl Scene {
         let stage = Stage::start();
         Authority::new(&stage.folder(), "relays").issue(&format!("volmedic-relay.{HOME}.svc"), 2099);
         let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart/files");
-        for part in ["crds", "rbac-agent.yaml", "admission-agent.yaml", "rbac-hub.yaml", "rbac-healer.yaml"] {
+        // Without the policies the healer only observes.
+        let policies = ["admission-agent.yaml", "admission-health.yaml", "admission-hub.yaml"];
+        for part in
+            ["crds", "rbac-agent.yaml", "rbac-hub.yaml", "rbac-healer.yaml"].into_iter().chain(policies)
+        {
             stage.kubectl(&["apply", "-n", HOME, "-f", files.join(part).to_str().unwrap()]);
         }
         Self { hub: None, stage }
@@ -142,13 +146,11 @@ impl Scene {
             &kubeconfig,
             &stage.kubectl(&["create", "token", "volmedic-hub", "--duration=1h"]),
         );
-        fs::write(self.file("healer.token"), "none is needed where no relay is").unwrap();
         let mut command = Command::new(PROGRAM);
         command.env("POD_NAMESPACE", HOME);
         command.args(["hub", "--leader-election=false", "--http-endpoint=127.0.0.1:0", "--heal"]);
         command.arg(format!("--kubeconfig={}", kubeconfig.display()));
         command.arg(format!("--heal-relay-ca-file={}", self.file("relays.crt").display()));
-        command.arg(format!("--heal-relay-token-file={}", self.file("healer.token").display()));
         command.args(QUICK);
         self.hub = Some(stage.companion("hub", command));
     }

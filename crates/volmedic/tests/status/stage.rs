@@ -402,8 +402,8 @@ impl Stage {
 
     /// A pod of ours, which is ready.
     pub(crate) async fn ours(&self, role: &str, account: &str, name: &str) {
-        let labels = json!({"helm.sh/chart": "volmedic-0.1.0", "app.kubernetes.io/component": role});
-        let container = json!({"name": role, "image": "registry.example/volmedic:0.1.0", "args": [role]});
+        let labels = json!({"helm.sh/chart": "volmedic-0.2.0", "app.kubernetes.io/component": role});
+        let container = json!({"name": role, "image": "registry.example/volmedic:0.2.0", "args": [role]});
         let spec = json!({"nodeName": "worker-1", "serviceAccountName": account, "containers": [container]});
         self.create(
             "v1",
