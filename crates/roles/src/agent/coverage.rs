@@ -80,7 +80,10 @@ impl Evidence {
             view.seen = Some(now);
             view.row = view.row.saturating_add(1);
             view.is_lost &= view.row < REGAIN;
-            view.missed = None;
+            // While it is lost, the reason stays too, so that the statement does not change with every other probe.
+            if !view.is_lost {
+                view.missed = None;
+            }
         });
     }
 
