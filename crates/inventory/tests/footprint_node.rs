@@ -106,7 +106,7 @@ fn client() -> Client {
 
 /// One test, since whatever runs beside it would be counted too.
 #[test]
-fn a_volume_of_a_pod_costs_at_most_a_kibibyte_and_a_half() {
+fn a_volume_of_a_pod_costs_at_most_two_kibibytes() {
     let folder = tempfile::Builder::new().prefix("kubelet").tempdir().unwrap();
     let layout = Layout::new(folder.path());
     for pod in 0..PODS {
@@ -138,6 +138,7 @@ async fn measure(layout: &Layout) -> String {
     drop(inventory.volumes().changes());
     let live = LIVE.load(Ordering::Relaxed) - before;
     let each = live.div_ceil(count);
-    assert!(each <= 1536, "{count} volumes cost {each} bytes each");
+    // 1,863 bytes since each volume has the names of its PersistentVolumes and where a directory of the node is.
+    assert!(each <= 2048, "{count} volumes cost {each} bytes each");
     format!("{count} volumes: {live} bytes, {each} each, {took:?} to read")
 }
