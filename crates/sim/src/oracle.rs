@@ -9,7 +9,8 @@
 //! 1. None false, none repeated: at any time, no more appearances were reported than stretches had begun, and no more ends
 //!    than stretches had ended.
 //! 2. None lost: a stretch within which nothing was wrong for long enough was reported, and once all is well, every reported
-//!    appearance whose stretch is over has its end.
+//!    appearance whose stretch is over has its end. Two stretches count as one if it could not be seen that there was an end
+//!    between them.
 //! 3. Order: the event that was written last says how it is.
 //! 4. What is stored is what is true, for the claim or for the hub.
 //! 5. While nothing changes, nothing is written.
@@ -60,12 +61,16 @@ struct Stretch {
 /// How long it takes at most until a change is reported while nothing is wrong: a list of the unhealthy, and a volume that
 /// is gone, have to say it twice; and what failed before is retried after growing pauses, the longest being a minute.
 fn patience(history: &History) -> Duration {
-    let rounds = match history.dialect {
+    let election = if history.election { Duration::from_secs(45) } else { Duration::ZERO };
+    history.interval * rounds(history) + Duration::from_mins(3) + election
+}
+
+/// How many checks of a volume it takes until a change is reported.
+fn rounds(history: &History) -> u32 {
+    match history.dialect {
         Dialect::Get => 3,
         Dialect::ListHealth | Dialect::ListVolumes => 4,
-    };
-    let election = if history.election { Duration::from_secs(45) } else { Duration::ZERO };
-    history.interval * rounds + Duration::from_mins(3) + election
+    }
 }
 
 pub(crate) fn judge(evidence: &Evidence) -> Verdict {
@@ -150,7 +155,7 @@ fn check_conditions(
             }
         }
         let patience = patience(evidence.history);
-        let must = stretches.iter().filter(|stretch| has_quiet(evidence, **stretch, patience)).count();
+        let must = demanded(evidence, stretches, patience);
         verdict.transitions +=
             stretches.iter().map(|stretch| 1 + u64::from(stretch.to.is_some())).sum::<u64>();
         verdict.demanded += must as u64;
@@ -174,6 +179,34 @@ fn check_conditions(
             ));
         }
     }
+}
+
+/// How many stretches had to be reported. Two of them look like one where something was wrong around the controller for the
+/// whole time between them.
+fn demanded(evidence: &Evidence, stretches: &[Stretch], patience: Duration) -> usize {
+    let (mut count, mut is_known, mut ended) = (0, false, None);
+    for stretch in stretches {
+        if let Some(from) = ended {
+            is_known &= !had_to_be_noticed(evidence, Stretch { from, to: Some(stretch.from) }, patience);
+        }
+        if !is_known && has_quiet(evidence, *stretch, patience) {
+            count += 1;
+            is_known = true;
+        }
+        ended = stretch.to;
+    }
+    count
+}
+
+/// Whether a change had to be noticed: where nothing was wrong, after the rounds that it takes; else when nothing had been wrong
+/// for long enough.
+fn had_to_be_noticed(evidence: &Evidence, change: Stretch, patience: Duration) -> bool {
+    let to = change.to.unwrap_or(evidence.end);
+    let disturbs = |window: &Window| window.from < to && window.to + patience > change.from;
+    if evidence.windows.iter().any(disturbs) {
+        return has_quiet(evidence, change, patience);
+    }
+    to >= change.from + evidence.history.interval * rounds(evidence.history)
 }
 
 /// Whether nothing was wrong for `patience` within a stretch.

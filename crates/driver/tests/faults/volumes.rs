@@ -10,7 +10,7 @@ use super::driver::{Driver, PATIENCE, Volume};
 use super::table::{self, Row};
 
 /// How the driver says that a loop device which it detached was taken by another process of this machine.
-const TAKEN: &str = "belongs to somebody else by now";
+const TAKEN: &str = "belongs to another program by now";
 
 pub(crate) fn every_fault_on(kind: Kind) {
     // Of a frozen mounter every call takes as long as a check may; answers that come too late are asked for again.

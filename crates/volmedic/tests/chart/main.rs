@@ -5,6 +5,7 @@
 
 mod alerts;
 mod confined;
+mod driver;
 mod flags;
 mod installed;
 mod matrix;

@@ -12,8 +12,8 @@ use crate::chart;
 pub(crate) const NAMESPACE: &str = "volmedic";
 /// Enforced there: the strictest that a pod can pass.
 pub(crate) const STRICT: &str = "strict";
-/// Where node-stage secrets live.
-const OTHERS: [&str; 1] = ["rook-ceph"];
+/// Where node-stage secrets live, and where the reference driver runs.
+const OTHERS: [&str; 2] = ["rook-ceph", "volmedic-driver"];
 
 /// The objects of the chart with these values, as the API server would store them.
 pub(crate) fn taken(values: &Value) -> Vec<Value> {

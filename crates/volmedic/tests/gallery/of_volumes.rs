@@ -10,15 +10,13 @@ use volmedic_driver::fault::{Fault, Kind};
 use crate::page::{self, Seen};
 use crate::role::Manner;
 use crate::rows::{Eyes, NODE_GET_VOLUME_HEALTH, Row};
-use crate::stage::{FREE_DEVICES, Stage, Usage, Volume};
+use crate::stage::{FREE_DEVICES, Stage, TAKEN, Usage, Volume};
 use crate::told::Tale;
 
 /// So many rows at once; more would only wait for the machine.
 const AT_ONCE: usize = 10;
 /// How often a row is begun again if somebody else takes its device.
 const TURNS: u32 = 10;
-/// How the driver says that.
-const TAKEN: &str = "belongs to somebody else by now";
 
 /// All that can be seen from there without a check of the file system.
 pub(crate) async fn every_row(eyes: Eyes) {
@@ -114,7 +112,15 @@ async fn harm_and_mend(
     }
     // Clearing some faults takes its time: the file system is repaired, or the volume mounted anew.
     let mended = Instant::now();
-    let over = stage.told.over(&name, vantage).await.map_err(|why| format!("{why}\n{}", loop_devices()))?;
+    let over = match stage.told.over(&name, vantage).await {
+        Ok(over) => over,
+        Err(why) => {
+            let metrics = stage.metrics().await;
+            let of_it = metrics.lines().filter(|line| line.contains(&name) || line.contains("helpers"));
+            let of_it = of_it.collect::<Vec<_>>().join("\n");
+            return Err(format!("{why}\n{}\n{of_it}", loop_devices()));
+        }
+    };
     let tales = stage.told.on(&name, vantage);
     check_tales(row, eyes, &expected, &tales)?;
     if row.only_the_driver_knows()

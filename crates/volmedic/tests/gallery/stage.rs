@@ -31,7 +31,7 @@ const MIB: i64 = 1 << 20;
 /// What is said of volumes that somebody uses right now.
 const BUSY: [&str; 3] = ["stop it first", "end whatever uses it", "end that first"];
 /// What is said of a loop device that another test program took while it was detached. Such a program gives it back.
-const TAKEN: &str = "belongs to another program by now";
+pub(crate) const TAKEN: &str = "belongs to another program by now";
 
 /// Whoever makes a volume takes the first free loop device. Whoever has detached one, and wants it back, keeps all others
 /// of this program from that meanwhile.

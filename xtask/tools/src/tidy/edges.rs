@@ -32,7 +32,7 @@ const ROOMS: &[Room] = &[
     Room { name: "volmedic-api", may_use: &["volmedic-health"], tests_may_use: NEIGHBOURS },
     // The pipe: it owns the ports, which others implement, and knows neither kube nor any driver.
     Room { name: "volmedic-monitor", may_use: &["volmedic-health", "volmedic-panics"], tests_may_use: NEIGHBOURS },
-    // Siblings: none may import another; they meet in the binary.
+    // Siblings: none may import another; they meet in `volmedic-roles` and below.
     Room { name: "volmedic-inventory", may_use: &["volmedic-health", "volmedic-api"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-probe", may_use: &["volmedic-health", "volmedic-monitor", "volmedic-csi", "volmedic-proto", "volmedic-host"], tests_may_use: NEIGHBOURS },
     Room { name: "volmedic-report", may_use: &["volmedic-health", "volmedic-api", "volmedic-panics"], tests_may_use: NEIGHBOURS },

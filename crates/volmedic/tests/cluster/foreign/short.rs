@@ -17,7 +17,6 @@ use crate::stage::{KUBECTL_WAITS, Stage};
 const CLAIMS: [&str; 3] = ["lost", "unmounted", "full"];
 
 #[test]
-#[ignore = "it fails on this version and the cause is not found yet; run it with --ignored"]
 fn volumes_of_other_projects_drivers_are_watched() {
     let stage = Stage::start_bare();
     install_volmedic(&stage);
