@@ -1,6 +1,6 @@
 //! Events on the objects concerned.
 //!
-//! An event's name is made of what it tells, so that the same story told again, by us or by who came after us, updates
+//! An event's name is made of what it reports, so that the same story reported again, by this process or by the next, updates
 //! the event that is there: `count` goes up and `lastTimestamp` moves, as `kubectl` shows it. An annotation holds the
 //! time of the transition, so that sending one transition twice counts it once. The API server forgets events an
 //! hour after their last update; reminders come more often than that.
@@ -201,7 +201,7 @@ impl EventJob {
     }
 }
 
-/// The name of an event about an object: what it tells, after the object's own name.
+/// The name of an event about an object: what it reports, after the object's own name.
 pub(crate) fn name(object: &ObjectRef, fingerprint: u64) -> String {
     let name = &object.name;
     let end = (0..=NAME_ROOM.min(name.len())).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
@@ -295,7 +295,7 @@ impl Events {
     }
 }
 
-/// What an event told last.
+/// What an event reported last.
 fn stored(event: &Event) -> Option<Story> {
     Story::read(event.annotations().get(ANNOTATION)?)
 }

@@ -1,4 +1,4 @@
-//! What a failed request to the API server means for what was to be told.
+//! What a failed request to the API server means for what was to be reported.
 
 use std::error::Error as _;
 use std::fmt::Write as _;
@@ -25,6 +25,8 @@ pub(crate) enum Failure {
     Forbidden(String),
     /// The server will never take this.
     Refused(String),
+    /// The server does not know one of its fields.
+    UnknownField(String),
     /// The server answered that it cannot right now.
     Busy { after: Option<Duration>, why: String },
     /// There was no answer.
@@ -69,6 +71,8 @@ impl Failure {
             422 if causes().any(|cause| cause.field == "metadata.uid") => Self::Conflict,
             403 if causes().any(|cause| cause.reason == "NamespaceTerminating") => Self::Gone,
             403 => Self::Forbidden(why()),
+            // How an apply of a field is answered by releases of Kubernetes that do not have it.
+            500 if status.message.contains("field not declared in schema") => Self::UnknownField(why()),
             // A token that just ran out is renewed soon.
             401 | 408 | 429 | 500.. => Self::Busy { after: after(), why: why() },
             _ => Self::Refused(why()),
@@ -76,7 +80,7 @@ impl Failure {
     }
 }
 
-/// The error with its causes, each told once.
+/// The error with its causes, each named once.
 pub(crate) fn chain(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -96,8 +100,8 @@ mod tests {
 
     fn check(answer: serde_json::Value, expected: &str) {
         let status: Status = serde_json::from_value(answer).unwrap();
-        let told = format!("{:?}", Failure::of(&Error::Api(status.boxed())));
-        assert!(told.starts_with(expected), "{told} is not {expected}");
+        let shown = format!("{:?}", Failure::of(&Error::Api(status.boxed())));
+        assert!(shown.starts_with(expected), "{shown} is not {expected}");
     }
 
     #[test]
@@ -118,11 +122,14 @@ mod tests {
         check(json!({"code": 400, "reason": "BadRequest"}), "Refused");
         check(json!({"code": 429, "details": {"retryAfterSeconds": 3}}), "Busy { after: Some(3s)");
         check(json!({"code": 503}), "Busy { after: None");
+        let old = "failed to create typed patch object (/; /v1, Kind=PersistentVolumeClaim): .status.healthStatus: field not declared in schema";
+        check(json!({"code": 500, "message": old}), "UnknownField");
+        check(json!({"code": 500, "message": "etcdserver: request timed out"}), "Busy { after: None");
         check(json!({"code": 401}), "Busy");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_ever() {
+    async fn a_wait_has_an_end() {
         let never = std::future::pending::<Result<(), Error>>();
         assert_eq!(call(never).await, Err(Failure::Away("no answer within 10 s".to_owned())));
     }

@@ -2,7 +2,7 @@
 //! apply. Only where the API server does not keep it in the claim itself: nothing is said twice.
 //!
 //! The hub makes a vantage of it, and owns all else in the object. While nothing changes nothing is written; that we
-//! live is told by a Lease that the report names.
+//! live is shown by a Lease that the report names.
 
 mod place;
 mod write;
@@ -92,7 +92,7 @@ impl Healths {
         self.beat();
     }
 
-    pub(crate) fn said_ill(&self) -> Vec<ObjectRef> {
+    pub(crate) fn reported_unhealthy(&self) -> Vec<ObjectRef> {
         self.known.lock().keys().cloned().collect()
     }
 
@@ -223,7 +223,7 @@ async fn installed(client: &Client, mut is_stored: watch::Receiver<bool>) {
         }
         tokio::select! {
             () = tokio::time::sleep(place::RETRY_EVERY) => {}
-            // It fails only when nobody can store anything any more; then this is about to be dropped.
+            // It fails only when nothing can be stored any more; then this is about to be dropped.
             _ = is_stored.changed() => {}
         }
     }

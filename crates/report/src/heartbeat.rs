@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::failure::Failure;
 
-/// The Lease is good for so many beats; one or two may get lost.
+/// The number of beats for which the Lease is valid; one or two may get lost.
 const BEATS: u32 = 4;
 
 pub(crate) struct Heartbeat {
@@ -64,7 +64,7 @@ impl Heartbeat {
                     self.lease = None;
                     if !std::mem::replace(&mut self.trouble, true) {
                         tracing::warn!(
-                            "the lease {} that tells the hub that this process runs cannot be renewed: {}; retrying",
+                            "the lease {} that shows the hub that this process runs cannot be renewed: {}; retrying",
                             self.name,
                             sentence(&failure)
                         );
@@ -117,9 +117,11 @@ fn sentence(failure: &Failure) -> String {
         Failure::Forbidden(why) => {
             format!("we may not write it: {why}; apply the rights shipped for this role")
         }
-        Failure::Owned(why) | Failure::Refused(why) | Failure::Away(why) | Failure::Busy { why, .. } => {
-            why.clone()
-        }
+        Failure::Owned(why)
+        | Failure::Refused(why)
+        | Failure::UnknownField(why)
+        | Failure::Away(why)
+        | Failure::Busy { why, .. } => why.clone(),
     }
 }
 

@@ -17,7 +17,7 @@ use prometheus_client::registry::Registry;
 use volmedic_health::Transition;
 
 use crate::sender::{Outlet, Verdict};
-pub use agent::{AgentPicture, ClaimUsage, HelperCounts, register as register_agent};
+pub use agent::{AgentPicture, ClaimDevice, ClaimUsage, HelperCounts, register as register_agent};
 pub use view::{DriverPicture, Picture, Sick, View, register as register_view};
 
 const BUCKETS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
@@ -81,6 +81,8 @@ pub const METRICS: &[Described] = &[
     agent::INODES,
     agent::INODES_FREE,
     agent::INODES_USED,
+    agent::DEVICE,
+    agent::DEVICES_OMITTED,
 ];
 
 /// All that this crate counts by itself. What is believed about volumes is shown by a [`View`] beside it.
@@ -155,7 +157,7 @@ impl Probes {
 }
 
 impl Reports {
-    /// For whoever reports and counts nothing else.
+    /// For a caller that reports and counts nothing else.
     pub fn register(registry: &mut Registry) -> Self {
         let (count, queue) = (Family::default(), Gauge::default());
         registry.register(REPORTS.0.trim_end_matches("_total"), REPORTS.3, Family::clone(&count));
@@ -184,7 +186,7 @@ impl Reports {
         self.queue.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Missing rights are told once for each outlet; the counter shows the rest.
+    /// Missing rights are reported once for each outlet; the counter shows the rest.
     pub(crate) fn forbidden(&self, outlet: Outlet, why: &str) {
         let mut told = self.told.lock();
         if !told.contains(&outlet) {

@@ -126,7 +126,7 @@ struct Writer {
     /// Whether what is there was ever read, and what it said then.
     was_read: bool,
     earlier: Option<Coverage>,
-    /// What went wrong last, so that it is told once.
+    /// What went wrong last, so that it is reported once.
     trouble: Option<String>,
     count: watch::Sender<u64>,
 }
@@ -144,7 +144,7 @@ impl Writer {
                     // That a start is settled need not change what there is to say.
                     Ok(()) if self.is_stored(&news) => {}
                     Ok(()) => next = Some(Instant::now() + COALESCE),
-                    // Nobody can say anything any more; this is about to be dropped.
+                    // Nothing can be sent any more; this is about to be dropped.
                     Err(_) => std::future::pending().await,
                 },
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
@@ -237,8 +237,10 @@ fn sentence(failure: &Failure) -> String {
                  our pod"
             )
         }
-        Failure::Owned(why) | Failure::Refused(why) | Failure::Away(why) | Failure::Busy { why, .. } => {
-            why.clone()
-        }
+        Failure::Owned(why)
+        | Failure::Refused(why)
+        | Failure::UnknownField(why)
+        | Failure::Away(why)
+        | Failure::Busy { why, .. } => why.clone(),
     }
 }

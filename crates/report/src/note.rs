@@ -1,4 +1,4 @@
-//! Things that happen once and are told once: each is one event, whose name is made of what happened. Who tells it again,
+//! Things that happen once and are reported once: each is one event, whose name is made of what happened. A process that reports it again,
 //! after a restart or in another replica, finds it there and leaves it alone.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Note {
     pub warning: bool,
     pub message: String,
     pub at: Timestamp,
-    /// What tells it apart from everything else that happens to the object.
+    /// What distinguishes it from everything else that happens to the object.
     pub which: String,
 }
 

@@ -1,4 +1,4 @@
-//! One door for everything there is to tell.
+//! One entry for everything that is reported.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct Options {
     /// The name under which claims' status is owned, the same for all replicas and after every restart; `None` to
     /// leave the status alone.
     pub field_manager: Option<String>,
-    /// How the hub gets to know what claims' status cannot hold; `None` not to tell it. Needs a field manager.
+    /// How the hub gets what a claim's status cannot hold; `None` not to report it. Needs a field manager.
     pub health: Option<HealthOptions>,
     /// Whether events may be read one by one, or only created and patched.
     pub reads_events: bool,
@@ -53,7 +53,7 @@ impl Options {
     }
 }
 
-/// Tells notices to the log, the metrics and the API server.
+/// Reports notices to the log, the metrics and the API server.
 #[derive(Debug)]
 pub struct Reporter {
     sender: Sender<Post>,
@@ -62,7 +62,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Begins with nothing to tell. It must not tell anything before it leads.
+    /// Begins with nothing to report. It must not report anything before it leads.
     ///
     /// Give it a client that does not try again by itself (`default_retry: false`), or those tries escape the limits.
     pub fn start(client: &Client, options: &Options, metrics: Metrics) -> Self {
@@ -76,17 +76,17 @@ impl Reporter {
         Self { sender, post, metrics }
     }
 
-    /// Tells a notice: to the log and the metrics now, to the API server as soon as it may be.
+    /// Reports a notice: to the log and the metrics now, to the API server as soon as possible.
     pub fn tell(&self, notice: &Notice) {
         log::tell(&notice.transition);
         self.metrics.changed(&notice.transition);
         self.send(notice);
     }
 
-    /// Brings a notice to the API server only: what an earlier process told, but perhaps could not send. It is the same
-    /// news to whoever has it already.
+    /// Sends a notice to the API server only: what an earlier process reported, but perhaps could not send. A reader that
+    /// has it already sees no difference.
     ///
-    /// Events of an object go before its status, so that a status that is there was told.
+    /// Events of an object go before its status, so that a status that is there was reported.
     pub fn send(&self, notice: &Notice) {
         let transition = Arc::new(notice.transition.clone());
         for object in &notice.about {
@@ -107,7 +107,7 @@ impl Reporter {
         }
     }
 
-    /// Brings a claim's stored status to what stands, without telling anything: after a restart, or when the server
+    /// Brings a claim's stored status to what stands, without reporting anything: after a restart, or when the server
     /// begins to keep it. Nothing is written where that is stored already.
     pub fn restate(&self, claim: &ObjectRef, standing: &[Held], at: Timestamp) {
         if self.post.statuses.is_some() && claim.kind == Kind::PersistentVolumeClaim {
@@ -120,12 +120,12 @@ impl Reporter {
     }
 
     /// The claims whose stored status says that something is wrong, as far as that is remembered.
-    pub fn said_ill(&self) -> Vec<ObjectRef> {
-        let mut ill = self.post.statuses.as_ref().map(Statuses::said_ill).unwrap_or_default();
-        ill.extend(self.post.healths.iter().flat_map(Healths::said_ill));
-        ill.sort_unstable();
-        ill.dedup();
-        ill
+    pub fn reported_unhealthy(&self) -> Vec<ObjectRef> {
+        let mut unhealthy = self.post.statuses.as_ref().map(Statuses::reported_unhealthy).unwrap_or_default();
+        unhealthy.extend(self.post.healths.iter().flat_map(Healths::reported_unhealthy));
+        unhealthy.sort_unstable();
+        unhealthy.dedup();
+        unhealthy
     }
 
     /// Makes known what was stored before this process began, in the claims and for the hub.
@@ -150,7 +150,7 @@ impl Reporter {
     }
 
     /// Whether reports were lost and can be made good now; answers yes once. Too many waited and there is room again, or
-    /// there was no place for them and now may be one. Then restate every claim that is not well.
+    /// there was no place for them and now may be one. Then restate every claim that is not healthy.
     pub fn take_overflow(&self) -> bool {
         let room = self.sender.take_overflow();
         self.post.healths.as_ref().is_some_and(Healths::take_due) || room

@@ -1,4 +1,4 @@
-//! Sends what is queued: so many at a time, so many a second, again after a failure.
+//! Sends what is queued: a bounded number at a time and per second, again after a failure.
 
 mod backoff;
 mod bucket;
@@ -22,12 +22,12 @@ pub(crate) use queue::Job;
 use queue::Queue;
 use work::Loop;
 
-/// How much is sent at once and how much is kept.
+/// How much is sent concurrently and how much is kept.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Requests a second, on average over the last 20 s; up to three times as many while making up for quiet ones.
+    /// Requests a second, on average; up to three times as many while using up what was not sent in the last minute.
     pub qps: f64,
-    /// Requests at once.
+    /// Concurrent requests.
     pub burst: f64,
     /// Requests that wait for their answer at the same time.
     pub in_flight: usize,
@@ -187,7 +187,7 @@ impl<C: Courier> Sender<C> {
         Self { shared, task }
     }
 
-    /// Queues a job and returns at once.
+    /// Queues a job and returns immediately.
     pub(crate) fn push(&self, job: C::Job) {
         let lost = {
             let mut waiting = self.shared.waiting.lock();

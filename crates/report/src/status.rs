@@ -1,8 +1,8 @@
 //! The claim's durable status: `status.healthStatus`, by server-side apply on the status subresource.
 //!
-//! What the driver says replaces what was stored, whoever stored it. The time moves only when the set of (status,
+//! What the driver reports replaces what was stored, whatever stored it. The time moves only when the set of (status,
 //! reason) changes. After a recovery the field stays, without conditions, so that a reader sees when it was; where
-//! nobody watches any more, or nothing that is wrong has a word in the API, our field goes.
+//! no process watches any more, or nothing that is wrong has a word in the API, our field is removed.
 
 mod shape;
 mod support;
@@ -143,7 +143,7 @@ impl Statuses {
     }
 
     /// The claims of which it is remembered that something is wrong with them.
-    pub(crate) fn said_ill(&self) -> Vec<ObjectRef> {
+    pub(crate) fn reported_unhealthy(&self) -> Vec<ObjectRef> {
         let known = self.known.lock();
         known.iter().filter(|(_, (said, _))| !said.is_empty()).map(|(claim, _)| claim.clone()).collect()
     }
@@ -206,6 +206,10 @@ impl Statuses {
                 Fight::GoOn => self.apply(job, wanted, true, gate).await?,
                 Fight::GiveWay | Fight::StayAway => return self.give_way(job, gate).await,
             },
+            Err(Failure::UnknownField(_)) => {
+                self.note(Support::Dropped);
+                return Ok(Verdict::Unsupported);
+            }
             other => other?,
         };
         let Some(wanted) = wanted else {
@@ -260,7 +264,7 @@ impl Statuses {
         self.patch(job, &params, &Patch::Apply(body), gate).await
     }
 
-    /// Takes the whole field away, whoever owns what of it, if it is still as it was read.
+    /// Removes the whole field, whatever owns parts of it, if it is still as it was read.
     async fn clear(&self, job: &StatusJob, read: &Claim, gate: &Gate) -> Result<(), Failure> {
         let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
         let body = json!({

@@ -1,4 +1,4 @@
-//! What an event says for machines: enough to know, after a restart, what had been told and whether it is over.
+//! What an event says for machines: enough to know, after a restart, what had been reported and whether it is over.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -11,7 +11,7 @@ use volmedic_health::{Change, Condition, Held, Reason, Subject, Transition};
 pub(crate) const ANNOTATION: &str = "volmedic.dev/story";
 /// Statuses whose end one story remembers; there are three, and what newer drivers may add.
 const MAX_REPLACED: usize = 8;
-/// A story with a longer handle is told without the annotation. The CSI specification allows 128 bytes.
+/// A story with a longer handle is reported without the annotation. The CSI specification allows 128 bytes.
 const MAX_HANDLE: usize = 2048;
 
 /// One line of news about one thread, as JSON in an annotation.
@@ -24,7 +24,7 @@ pub(crate) struct Story {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
     pub(crate) since: Timestamp,
-    /// When the transition happened: who finds its own time here has told it already.
+    /// When the transition happened: a process that finds its own time here has reported it already.
     pub(crate) at: Timestamp,
     pub(crate) state: Open,
     /// Which statuses this one took the place of under the same reason, and when it last did.
@@ -32,7 +32,7 @@ pub(crate) struct Story {
     pub(crate) replaces: BTreeMap<String, Timestamp>,
 }
 
-/// What news can be about; all news with the same thread tell one story.
+/// What news can be about; all news with the same thread are one story.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Thread {
     pub(crate) driver: String,

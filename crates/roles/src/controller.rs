@@ -356,7 +356,7 @@ async fn restate(reporter: Arc<Reporter>, inventory: Arc<Inventory>, board: Boar
             }
         }
         // A recovery may be among what was lost.
-        for claim in reporter.said_ill().into_iter().filter(|claim| !ill.contains(claim)) {
+        for claim in reporter.reported_unhealthy().into_iter().filter(|claim| !ill.contains(claim)) {
             reporter.restate(&claim, &[], Timestamp::now());
         }
     }

@@ -48,7 +48,7 @@ impl Place {
     pub(super) fn note(&mut self, now: Instant, found: Found) -> bool {
         let before = self.found.replace(found);
         if found == Found::There {
-            // What could not be told meanwhile.
+            // What could not be reported meanwhile.
             self.due |= self.again.take().is_some() || before.is_some_and(|before| before != Found::There);
         } else {
             self.again = Some(now + RETRY_EVERY);

@@ -13,7 +13,7 @@ use super::Healths;
 use crate::failure::{Failure, call};
 use crate::sender::Gate;
 
-/// How often an object is made that somebody takes away at once.
+/// How often an object is created that is deleted immediately each time.
 const TRIES: usize = 2;
 
 /// What became of a write.

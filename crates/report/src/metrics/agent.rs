@@ -69,6 +69,22 @@ pub(super) const INODES_USED: Described = (
     "Inodes of the volume that are used; with --volume-stats-metrics",
 );
 
+pub(super) const DEVICE: Described = (
+    "volmedic_volume_device_info",
+    "gauge",
+    &["driver_name", "namespace", "persistentvolumeclaim", "persistentvolume", "node", "device", "layer"],
+    "1 for each block device below a claim's volume on this node, by the kernel's name; layer is volume, between or disk",
+);
+pub(super) const DEVICES_OMITTED: Described = (
+    "volmedic_volume_device_omitted",
+    "gauge",
+    &[],
+    "Block devices of claims that have no series in volmedic_volume_device_info, because there are too many",
+);
+
+/// Series of devices at most.
+const DEVICES: usize = 1000;
+
 /// What a scrape wants to know of an agent.
 #[derive(Debug, Clone, Default)]
 pub struct AgentPicture {
@@ -77,6 +93,23 @@ pub struct AgentPicture {
     pub checks: Vec<(&'static str, bool)>,
     /// Each claim once; empty where this is not to be shown.
     pub usage: Vec<ClaimUsage>,
+    /// The name of the node.
+    pub node: Arc<str>,
+    /// Each device of each claim once, in any order.
+    pub devices: Vec<ClaimDevice>,
+}
+
+/// A block device that a claim's volume is on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClaimDevice {
+    pub driver: Arc<str>,
+    pub namespace: Arc<str>,
+    pub claim: Arc<str>,
+    /// The PersistentVolume; empty where it is not known.
+    pub volume: Arc<str>,
+    pub device: Arc<str>,
+    /// Where the device is below the volume, in one word of a closed list.
+    pub layer: &'static str,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -87,7 +120,7 @@ pub struct HelperCounts {
     pub hung: u64,
 }
 
-/// How full a claim's volume is. What nobody counts is absent.
+/// How full a claim's volume is. What is not counted is absent.
 #[derive(Debug, Clone)]
 pub struct ClaimUsage {
     pub namespace: Arc<str>,
@@ -118,7 +151,7 @@ impl<F> fmt::Debug for Shown<F> {
 
 impl<F: Fn() -> AgentPicture + Send + Sync + 'static> Collector for Shown<F> {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let AgentPicture { helpers, checks, usage } = (self.0)();
+        let AgentPicture { helpers, checks, usage, node, devices } = (self.0)();
         let HelperCounts { running, stuck, started, hung } = helpers;
         let mut family = encoder.encode_descriptor(HELPERS.0, HELPERS.3, None, MetricType::Gauge)?;
         for (state, count) in [("running", running), ("stuck", stuck)] {
@@ -133,6 +166,7 @@ impl<F: Fn() -> AgentPicture + Send + Sync + 'static> Collector for Shown<F> {
         for (check, on) in checks {
             gauge(u64::from(on)).encode(family.encode_family(&[("check", check)])?)?;
         }
+        encode_devices(&mut encoder, &node, devices)?;
         let figures: [(Described, Figure); 6] = [
             (CAPACITY, |usage| usage.capacity),
             (AVAILABLE, |usage| usage.available),
@@ -158,6 +192,34 @@ impl<F: Fn() -> AgentPicture + Send + Sync + 'static> Collector for Shown<F> {
     }
 }
 
+fn encode_devices(
+    encoder: &mut DescriptorEncoder<'_>,
+    node: &str,
+    mut devices: Vec<ClaimDevice>,
+) -> fmt::Result {
+    // In order, so that the same ones are shown at each scrape.
+    devices.sort_unstable();
+    devices.dedup();
+    let omitted = devices.len().saturating_sub(DEVICES);
+    devices.truncate(DEVICES);
+    let mut family = encoder.encode_descriptor(DEVICE.0, DEVICE.3, None, MetricType::Gauge)?;
+    for ClaimDevice { driver, namespace, claim, volume, device, layer } in &devices {
+        let labels = [
+            ("driver_name", &**driver),
+            ("namespace", &**namespace),
+            ("persistentvolumeclaim", &**claim),
+            ("persistentvolume", &**volume),
+            ("node", node),
+            ("device", &**device),
+            ("layer", *layer),
+        ];
+        gauge(1).encode(family.encode_family(&labels)?)?;
+    }
+    let (name, _, _, help) = DEVICES_OMITTED;
+    let omitted = u64::try_from(omitted).unwrap_or(u64::MAX);
+    gauge(omitted).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
+}
+
 fn gauge(value: u64) -> ConstGauge<i64> {
     ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))
 }
@@ -165,6 +227,31 @@ fn gauge(value: u64) -> ConstGauge<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn device(claim: &str, device: &str) -> ClaimDevice {
+        ClaimDevice {
+            driver: "d".into(),
+            namespace: "shop".into(),
+            claim: claim.into(),
+            volume: format!("pv-{claim}").into(),
+            device: device.into(),
+            layer: "disk",
+        }
+    }
+
+    #[test]
+    fn series_of_devices_are_bounded_and_the_rest_counted() {
+        let mut registry = Registry::default();
+        register(&mut registry, || AgentPicture {
+            devices: (0..DEVICES + 7).map(|number| device(&format!("data-{number:05}"), "sda")).collect(),
+            ..AgentPicture::default()
+        });
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let series = text.lines().filter(|line| line.starts_with("volmedic_volume_device_info{"));
+        assert_eq!(series.count(), DEVICES);
+        assert!(text.contains("\nvolmedic_volume_device_omitted 7\n"), "{text}");
+    }
 
     #[test]
     fn what_a_scrape_of_an_agent_shows() {
@@ -182,6 +269,8 @@ mod tests {
                 inodes_free: None,
                 inodes_used: None,
             }],
+            node: "w".into(),
+            devices: vec![device("data", "sda"), device("data", "sda")],
         });
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
@@ -191,6 +280,8 @@ mod tests {
             "volmedic_helpers_hung_total 4",
             "volmedic_check_enabled{check=\"kernel_log\"} 0",
             "kubelet_volume_stats_used_bytes{namespace=\"shop\",persistentvolumeclaim=\"data\"} 60",
+            r#"volmedic_volume_device_info{driver_name="d",namespace="shop",persistentvolumeclaim="data",persistentvolume="pv-data",node="w",device="sda",layer="disk"} 1"#,
+            "volmedic_volume_device_omitted 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }

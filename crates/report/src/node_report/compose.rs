@@ -1,4 +1,4 @@
-//! A node's report, made of what its agent has told.
+//! A node's report, made of what its agent has reported.
 
 use jiff::Timestamp;
 use volmedic_api::ObjectRef;
@@ -21,9 +21,9 @@ pub struct Whereabouts {
 pub struct Trouble {
     pub subject: Subject,
     pub vantage: Vantage,
-    /// What is believed to be wrong, whether or not it was told.
+    /// What is believed to be wrong, whether or not it was reported.
     pub conditions: Vec<Held>,
-    /// Since when nobody could look.
+    /// Since when it could not be probed.
     pub blind_since: Option<Timestamp>,
     /// Since when it comes and goes.
     pub flapping_since: Option<Timestamp>,

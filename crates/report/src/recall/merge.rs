@@ -1,4 +1,4 @@
-//! From events and stored status to what was told. No network, no clock.
+//! From events and stored status to what was reported. No network, no clock.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -14,18 +14,18 @@ use crate::story::{About, Open, Story, Thread};
 /// All that was found.
 pub(super) struct Evidence {
     vantage: Vantage,
-    /// The latest of each thread, on whatever object it was told.
-    stories: HashMap<Thread, Told>,
+    /// The latest of each thread, on whatever object it was reported.
+    stories: HashMap<Thread, Reported>,
     /// How a condition ended by turning into another one.
     replaced: HashMap<Thread, Vec<Replaced>>,
-    /// Claims on which a condition of a volume was told.
+    /// Claims on which a condition of a volume was reported.
     claims: BTreeMap<ObjectRef, Volume>,
     stored: BTreeMap<ObjectRef, (Volume, Stored)>,
     reported: BTreeMap<ObjectRef, (Volume, Stored)>,
 }
 
 /// What an event says, and where it stands among the others.
-struct Told {
+struct Reported {
     vantage: Vantage,
     story: Story,
     order: Order,
@@ -65,8 +65,8 @@ impl Order {
 }
 
 impl Replaced {
-    fn ends(&self, told: &Told) -> bool {
-        self.at >= told.story.at || self.order.is_after_against_the_clock(&told.order)
+    fn ends(&self, reported: &Reported) -> bool {
+        self.at >= reported.story.at || self.order.is_after_against_the_clock(&reported.order)
     }
 }
 
@@ -95,7 +95,7 @@ impl Evidence {
             self.claims.insert(object, volume);
         }
         if self.stories.get(&story.thread).is_none_or(|known| order.is_after(&known.order)) {
-            self.stories.insert(story.thread.clone(), Told { vantage, story, order });
+            self.stories.insert(story.thread.clone(), Reported { vantage, story, order });
         }
     }
 
@@ -115,12 +115,12 @@ impl Evidence {
         let (kept, mut stored) = (stored, reported);
         stored.extend(kept.clone());
         let mut memos: BTreeMap<(Subject, Vantage), Memo> = BTreeMap::new();
-        let has_turned = |told: &Told| {
-            replaced.get(&told.story.thread).is_some_and(|all| all.iter().any(|by| by.ends(told)))
+        let has_turned = |reported: &Reported| {
+            replaced.get(&reported.story.thread).is_some_and(|all| all.iter().any(|by| by.ends(reported)))
         };
-        for told in stories.values() {
-            let Told { vantage, story, order: _ } = told;
-            if story.state == Open::Open && !has_turned(told) {
+        for reported in stories.values() {
+            let Reported { vantage, story, order: _ } = reported;
+            if story.state == Open::Open && !has_turned(reported) {
                 let thread = &story.thread;
                 add(memo(&mut memos, &thread.subject(), vantage, story.at), story);
             }
@@ -133,13 +133,14 @@ impl Evidence {
                     _ => &self_vantage,
                 };
                 let thread = thread_of(volume, vantage, condition);
-                let told = stories.get(&thread);
+                let reported = stories.get(&thread);
                 // Events are written before the status. If the last one written says that it is over, the status is old.
-                let closed = told.is_some_and(|told| {
-                    told.story.state == Open::Closed && (told.order.version.is_some() || told.story.at >= *at)
+                let closed = reported.is_some_and(|reported| {
+                    reported.story.state == Open::Closed
+                        && (reported.order.version.is_some() || reported.story.at >= *at)
                 });
                 let turned = replaced.get(&thread).is_some_and(|all| all.iter().any(|by| by.at >= *at))
-                    || told.is_some_and(has_turned);
+                    || reported.is_some_and(has_turned);
                 if !closed && !turned {
                     hold(memo(&mut memos, &subject, vantage, *at), condition, *at);
                 }
@@ -221,16 +222,16 @@ fn unsettled(
     claims: &BTreeMap<ObjectRef, Volume>,
     stored: &BTreeMap<ObjectRef, (Volume, Stored)>,
 ) -> Vec<(ObjectRef, Volume)> {
-    let mut told: HashMap<&Volume, Vec<&Condition>> = HashMap::new();
+    let mut reported: HashMap<&Volume, Vec<&Condition>> = HashMap::new();
     for memo in memos.values() {
         if let Subject::Volume(volume) = &memo.subject {
-            told.entry(volume).or_default().extend(memo.told.iter().map(|held| &held.condition));
+            reported.entry(volume).or_default().extend(memo.told.iter().map(|held| &held.condition));
         }
     }
     let mut all: BTreeMap<&ObjectRef, &Volume> = claims.iter().collect();
     all.extend(stored.iter().map(|(claim, (volume, _))| (claim, volume)));
     all.retain(|claim, volume| {
-        let expected = told.get(volume).map(|told| set(told.iter().copied())).unwrap_or_default();
+        let expected = reported.get(volume).map(|reported| set(reported.iter().copied())).unwrap_or_default();
         let found = stored.get(claim).map(|(_, stored)| set(stored.conditions.iter())).unwrap_or_default();
         expected != found
     });

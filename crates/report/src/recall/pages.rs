@@ -12,7 +12,7 @@ use crate::failure::{Failure, call};
 const PAGE: u32 = 500;
 /// A cluster with more than this many pages of 500 is not one we know.
 const PAGES: usize = 10_000;
-/// How often one page is asked for, and how often a list is begun anew when the server lost our place in it.
+/// How often one page is asked for, and how often a list is started again when the server lost our place in it.
 const TRIES: u32 = 5;
 const RESTARTS: u32 = 3;
 
@@ -30,39 +30,56 @@ struct PageMeta {
     next: Option<String>,
 }
 
-/// Passes every item to `take`. An item may come twice when a list is begun anew.
-pub(super) async fn read<T>(
-    path: &str,
-    fields: Option<&str>,
-    client: &Client,
-    into: &mut T,
-    mut take: impl FnMut(&mut T, &str),
-) -> Result<(), Failure> {
-    let mut restarts = 0;
-    let mut next: Option<String> = None;
-    for _ in 0..PAGES {
-        let params = ListParams {
-            field_selector: fields.map(str::to_owned),
-            limit: Some(PAGE),
-            continue_token: next.take(),
-            ..ListParams::default()
-        };
-        match page(path, &params, client).await {
-            Ok(page) => {
-                for item in &page.items {
-                    take(into, item.get());
-                }
-                next = page.metadata.next.filter(|token| !token.is_empty());
-                if next.is_none() {
-                    return Ok(());
-                }
+/// A list that is read page by page.
+pub(super) struct Pages<'a> {
+    path: &'a str,
+    fields: Option<&'a str>,
+    client: &'a Client,
+    state: State,
+    read: usize,
+    restarts: u32,
+}
+
+enum State {
+    /// What stands for our place in the list; none at its beginning.
+    At(Option<String>),
+    Over,
+}
+
+impl<'a> Pages<'a> {
+    pub(super) fn new(path: &'a str, fields: Option<&'a str>, client: &'a Client) -> Self {
+        Self { path, fields, client, state: State::At(None), read: 0, restarts: 0 }
+    }
+
+    /// The items of the next page; `None` after the last. An item may come twice when a list is started again.
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<Box<RawValue>>>, Failure> {
+        loop {
+            let State::At(place) = &self.state else { return Ok(None) };
+            if self.read == PAGES {
+                return Err(Failure::Refused(format!("the list does not end after {PAGES} pages")));
             }
-            // Our place in the list is lost.
-            Err(Failure::Gone) if params.continue_token.is_some() && restarts < RESTARTS => restarts += 1,
-            Err(failure) => return Err(failure),
+            self.read += 1;
+            let params = ListParams {
+                field_selector: self.fields.map(str::to_owned),
+                limit: Some(PAGE),
+                continue_token: place.clone(),
+                ..ListParams::default()
+            };
+            match page(self.path, &params, self.client).await {
+                Ok(page) => {
+                    let next = page.metadata.next.filter(|token| !token.is_empty());
+                    self.state = next.map_or(State::Over, |next| State::At(Some(next)));
+                    return Ok(Some(page.items));
+                }
+                // Our place in the list is lost.
+                Err(Failure::Gone) if params.continue_token.is_some() && self.restarts < RESTARTS => {
+                    self.restarts += 1;
+                    self.state = State::At(None);
+                }
+                Err(failure) => return Err(failure),
+            }
         }
     }
-    Err(Failure::Refused(format!("the list does not end after {PAGES} pages")))
 }
 
 async fn page(path: &str, params: &ListParams, client: &Client) -> Result<Page, Failure> {
@@ -89,6 +106,10 @@ pub(super) fn sentence(failure: Failure) -> String {
         Failure::Gone => "there is no such list on the API server".to_owned(),
         Failure::Exists | Failure::Conflict => "the API server speaks of a conflict".to_owned(),
         Failure::Forbidden(why) => format!("we may not: {why}; grant list on it"),
-        Failure::Owned(why) | Failure::Refused(why) | Failure::Busy { why, .. } | Failure::Away(why) => why,
+        Failure::Owned(why)
+        | Failure::Refused(why)
+        | Failure::UnknownField(why)
+        | Failure::Busy { why, .. }
+        | Failure::Away(why) => why,
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// How long to wait after so many failures in a row: doubling, between half of that and all of it.
+    /// How long to wait after this number of failures in a row: doubling, between half of that and all of it.
     pub(super) fn after(&mut self, failures: u32) -> Duration {
         let doubled = FIRST.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
         let whole = doubled.min(CAP);

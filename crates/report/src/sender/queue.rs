@@ -9,7 +9,7 @@ use std::time::Instant;
 pub(crate) trait Job {
     /// The object it is about: jobs of one object go one after another.
     fn object(&self) -> &Arc<str>;
-    /// Whether both tell the same story, so that one of them is enough.
+    /// Whether both are about the same story, so that one of them is enough.
     fn is_same_story(&self, other: &Self) -> bool;
     /// Takes in newer news of the same story.
     fn absorb(&mut self, newer: Self);
@@ -97,7 +97,7 @@ impl<J: Job> Queue<J> {
         None
     }
 
-    /// The job of this object is done with, for good or ill.
+    /// The job of this object has ended, with or without success.
     pub(super) fn done(&mut self, object: &Arc<str>) {
         let Some(lane) = self.lanes.get_mut(object) else { return };
         if lane.jobs.is_empty() {

@@ -1,4 +1,4 @@
-//! The loop on a paused clock, with a courier that answers as told.
+//! The loop on a paused clock, with a courier whose answers are given.
 
 use std::collections::BTreeMap;
 
@@ -125,6 +125,32 @@ async fn a_thousand_go_out_within_ten_seconds_at_the_default_rate() {
     assert!(post.flying.lock().1 <= 16);
 }
 
+/// Each volume has an event and a stored state. The recovery is seen by the next list, a few seconds after the failure was
+/// reported, while the states of the failure are still being stored.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_recoveries_go_out_as_fast_as_the_failures_before_them() {
+    const STATE: u32 = 0;
+    const FAILURE: u32 = 1;
+    const RECOVERY: u32 = 2;
+    let post = post(|_, _| Outcome::Done(Verdict::Sent));
+    let (sender, _registry) = start(&post, &Limits::default());
+    let mut took = Vec::new();
+    for event in [FAILURE, RECOVERY] {
+        let begun = now();
+        for n in 0..1_000 {
+            sender.push(note(n, event));
+            sender.push(note(n, STATE));
+        }
+        while post.sent.lock().iter().filter(|(_, sent)| sent.story == event).count() < 1_000 {
+            sleep(Duration::from_millis(100)).await;
+        }
+        took.push(now() - begun);
+        sleep(Duration::from_secs(6)).await;
+    }
+    assert!(took.iter().all(|took| *took < Duration::from_secs(8)), "{took:?}");
+    assert_eq!(sender.flush(LONG).await, 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_object_is_told_in_order_and_one_at_a_time() {
     let post = post(|_, _| Outcome::Done(Verdict::Sent));
@@ -136,8 +162,8 @@ async fn an_object_is_told_in_order_and_one_at_a_time() {
     }
     assert_eq!(sender.flush(LONG).await, 0);
     for object in 0..4 {
-        let told = post.sent.lock().clone();
-        let stories: Vec<u32> = told
+        let sent = post.sent.lock().clone();
+        let stories: Vec<u32> = sent
             .iter()
             .filter(|(_, n)| *n.object == *format!("object-{object}"))
             .map(|(_, n)| n.story)
@@ -185,7 +211,7 @@ async fn what_the_server_asks_to_wait_is_waited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_job_that_always_fails_delays_nobody_and_is_given_up() {
+async fn one_job_that_always_fails_delays_no_other_and_is_given_up() {
     let post = post(|note, _| {
         if &*note.object == "object-0" {
             Outcome::Failed(Failure::Busy { after: None, why: "webhook (500)".to_owned() })

@@ -13,17 +13,17 @@ use super::queue::{Job, Queue};
 use super::{Courier, Outcome, Outlet, Parcel, Shared, Verdict, now};
 use crate::failure::Failure;
 
-/// A job that the API server keeps failing on while it takes others is given up after so many tries and so long.
+/// A job that the API server keeps failing on while it takes others is given up after this number of attempts and this time.
 const TRIES: u32 = 12;
 const PATIENCE: Duration = Duration::from_mins(10);
 const TELL_EVERY: Duration = Duration::from_mins(1);
-/// An API server that just started knows nobody's rights yet and forbids everything. Only what is forbidden for longer
+/// An API server that just started has not read the rights yet and forbids everything. Only what is forbidden for longer
 /// than this is really forbidden.
 const FORBIDDEN_AFTER: Duration = Duration::from_secs(20);
 /// How many failures a report that is forbidden waits for like: two to four seconds.
 const FORBIDDEN_WAIT: u32 = 5;
-/// So many failures in a row are worth a line in the log.
-const WORTH_TELLING: u32 = 3;
+/// Failures in a row after which there is a line in the log.
+const WORTH_A_LINE: u32 = 3;
 
 type Flight<J> = (Parcel<J>, Outcome);
 
@@ -38,7 +38,7 @@ pub(super) struct Loop<C: Courier> {
     failures: u32,
     pause: Option<Instant>,
     successes: u64,
-    told: bool,
+    reported: bool,
     /// There was no answer at all lately.
     away: bool,
     told_refusal: Option<Instant>,
@@ -56,7 +56,7 @@ impl<C: Courier> Loop<C> {
             failures: 0,
             pause: None,
             successes: 0,
-            told: false,
+            reported: false,
             away: false,
             told_refusal: None,
             forbidden: HashMap::new(),
@@ -132,10 +132,10 @@ impl<C: Courier> Loop<C> {
                         return self.done(queue, &parcel, Verdict::Forbidden);
                     }
                     self.shared.reports.count(outlet, Verdict::Retried);
-                    // The server is well, so others need not wait for this one.
+                    // The server answers, so others need not wait for this one.
                     return queue.put_back(parcel, now() + self.backoff.after(FORBIDDEN_WAIT));
                 }
-                Failure::Refused(why) => {
+                Failure::Refused(why) | Failure::UnknownField(why) => {
                     self.tell_refusal(&C::describe(&parcel.job), &why);
                     return self.done(queue, &parcel, Verdict::Refused);
                 }
@@ -169,8 +169,8 @@ impl<C: Courier> Loop<C> {
             let wait = self.backoff.after(self.failures).max(after.unwrap_or_default());
             self.pause = Some(now + wait);
         }
-        if self.failures >= WORTH_TELLING && !self.told {
-            self.told = true;
+        if self.failures >= WORTH_A_LINE && !self.reported {
+            self.reported = true;
             tracing::warn!("cannot report to the API server: {why}; {} wait", queue.len() + 1);
         }
         let again = now + self.backoff.after(parcel.tries.max(1)).max(after.unwrap_or_default());
@@ -199,7 +199,7 @@ impl<C: Courier> Loop<C> {
             if std::mem::take(&mut self.away) {
                 self.shared.courier.reconnected();
             }
-            if std::mem::take(&mut self.told) {
+            if std::mem::take(&mut self.reported) {
                 tracing::info!("reports reach the API server again; {} wait", queue.len());
             }
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// A server that drops the field, or does not let us write it, is asked again so often.
 pub(super) const RETRY_EVERY: Duration = Duration::from_hours(1);
-/// So many fights over one claim within [`FIGHT_WINDOW`] make us leave it alone for as long.
+/// Fights over one claim within [`FIGHT_WINDOW`] after which it is left alone for as long.
 pub(super) const FIGHTS: usize = 3;
 const FIGHT_WINDOW: Duration = Duration::from_hours(1);
 /// Claims whose fights are remembered at the same time.
@@ -17,7 +17,7 @@ pub enum Support {
     /// Nothing has been written yet.
     Unknown,
     Kept,
-    /// It took a write and dropped the field: a server without the feature, or with it switched off.
+    /// It took a write and dropped the field, or refused it: a server with the feature switched off, or without it.
     Dropped,
     /// It does not let us write.
     Forbidden,

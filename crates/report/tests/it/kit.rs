@@ -163,7 +163,8 @@ impl Desk {
             let known = self.claims.get(&*claim.name).is_some_and(|mine| mine.uid == claim.uid);
             known.then(|| Volume { driver: self.driver.as_str().into(), handle: (&*claim.name).into() })
         };
-        recall.read(&self.client, volume_of, |_, _| true).await.expect("what was told")
+        let bound = std::future::ready(volume_of);
+        recall.read(&self.client, bound, |_, _| true).await.expect("what was told")
     }
 
     pub(crate) fn see(&mut self, second: i64, handle: &str, sight: Sight) {

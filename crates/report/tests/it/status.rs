@@ -96,11 +96,11 @@ async fn which_claims_are_said_to_be_ill_is_remembered() {
     desk.flush().await;
     desk.see(10, "users", Sight::Healthy);
     desk.flush().await;
-    assert_eq!(desk.reporter.said_ill(), [desk.claims["orders"].clone()]);
+    assert_eq!(desk.reporter.reported_unhealthy(), [desk.claims["orders"].clone()]);
     desk.reporter.restate(&desk.claims["orders"], &[], at(20));
     desk.flush().await;
     assert_eq!(desk.stored("orders").await, [""; 0]);
-    assert_eq!(desk.reporter.said_ill(), []);
+    assert_eq!(desk.reporter.reported_unhealthy(), []);
 }
 
 #[tokio::test]

@@ -58,8 +58,6 @@ pub(super) async fn read(
     inventory: &Inventory,
     report: &volmedic_report::Options,
 ) -> anyhow::Result<volmedic_report::Recalled> {
-    inventory.ready().await;
-    let bound = Bound::new(inventory);
     let recall = Recall {
         component: report.voice.component.clone(),
         field_manager: report.field_manager.clone(),
@@ -68,13 +66,15 @@ pub(super) async fn read(
     };
     let mut pause = Duration::from_secs(1);
     loop {
-        let read = recall.read(
-            client,
-            |claim| bound.volume(inventory, driver, claim),
-            |subject, vantage| {
-                matches!(vantage, Vantage::Controller | Vantage::Cluster) && has_one_claim(inventory, subject)
-            },
-        );
+        // All lists are read at the same time, those of the inventory too.
+        let bound = async {
+            inventory.ready().await;
+            let bound = Bound::new(inventory);
+            move |claim: &ObjectRef| bound.volume(inventory, driver, claim)
+        };
+        let read = recall.read(client, bound, |subject, vantage| {
+            matches!(vantage, Vantage::Controller | Vantage::Cluster) && has_one_claim(inventory, subject)
+        });
         match read.await {
             Ok(recalled) => return Ok(recalled),
             Err(error) => tracing::warn!("{error}; trying again in {} s", pause.as_secs()),

@@ -1,7 +1,7 @@
-//! Which events and stored conditions are found, and what is then believed to have been told.
+//! Which events and stored conditions are found, and what then counts as reported.
 //!
 //! Events are written `time:kind:Status/Reason`, stored status `time:Status/Reason+Status/Reason`; all of one volume
-//! seen by the controller, told on one claim.
+//! seen by the controller, reported on one claim.
 
 use volmedic_api::Kind;
 use volmedic_health::{Change, Conditions, Ending, Reason, Transition, Why, WhyKind};
@@ -45,7 +45,7 @@ fn claim() -> ObjectRef {
     ObjectRef::new(Kind::PersistentVolumeClaim, "shop", "orders", "uid-1")
 }
 
-fn told(memos: &[Memo]) -> String {
+fn reported(memos: &[Memo]) -> String {
     let mut words = Vec::new();
     for memo in memos {
         let mut held: Vec<String> =
@@ -94,7 +94,7 @@ fn check_with(
         evidence.stored(volume, Stored { claim: claim(), conditions, at: at(second.parse().unwrap()) });
     }
     let Recalled { memos, unsettled, .. } = evidence.merge();
-    assert_eq!(told(&memos), expected, "for events {events} and stored {stored}");
+    assert_eq!(reported(&memos), expected, "for events {events} and stored {stored}");
     let shown: Vec<&str> = unsettled.iter().map(|(claim, _)| &*claim.name).collect();
     assert_eq!(shown.join(";"), expected_unsettled, "unsettled, for events {events} and stored {stored}");
     for (_, volume) in unsettled {
@@ -174,7 +174,7 @@ fn a_status_that_outlived_its_events_was_told() {
 
 #[test]
 fn what_died_between_event_and_status_waits_for_the_driver() {
-    // The event was told, the status not yet written.
+    // The event was sent, the status not yet written.
     check("1:appeared:Degraded/X", "", "Degraded/X@1", "orders");
     check(
         "1:appeared:Degraded/X 7:appeared:DataLoss/Y",
@@ -182,7 +182,7 @@ fn what_died_between_event_and_status_waits_for_the_driver() {
         "DataLoss/Y@7 Degraded/X@1",
         "orders",
     );
-    // The end was told, the status still says it.
+    // The end was reported, the status still has it.
     check("1:appeared:Degraded/X 9:cleared:Degraded/X", "1:Degraded/X", "", "orders");
     check("1:appeared:Degraded/X 5:changed:Degraded/X>DataLoss/X", "1:Degraded/X", "DataLoss/X@5", "orders");
 }

@@ -44,12 +44,12 @@ fn shown(word: &Word) -> String {
 fn check(capacity: usize, script: &str, expected: &str) {
     let mut queue = Queue::new(capacity);
     let mut now = Instant::now();
-    let mut told = Vec::new();
+    let mut seen = Vec::new();
     for step in script.split_whitespace() {
         let (op, rest) = step.split_at(1);
         match op {
-            "+" => told.extend(queue.push(word(rest)).map(|lost| format!("lost({})", shown(&lost)))),
-            "-" => told.push(queue.pop(now).map_or("nothing".to_owned(), |job| shown(&job))),
+            "+" => seen.extend(queue.push(word(rest)).map(|lost| format!("lost({})", shown(&lost)))),
+            "-" => seen.push(queue.pop(now).map_or("nothing".to_owned(), |job| shown(&job))),
             "!" => queue.done(&rest.into()),
             "<" => queue.put_back(word(rest), now + Duration::from_secs(10)),
             _ => now += Duration::from_secs(step.trim_end_matches('s').parse().expect("seconds")),
@@ -58,7 +58,7 @@ fn check(capacity: usize, script: &str, expected: &str) {
         assert_eq!(queue.len(), waiting, "after {step} of {script}");
         assert!(queue.len() <= capacity + 1, "after {step} of {script}");
     }
-    assert_eq!(told.join(" "), expected, "for: {script}");
+    assert_eq!(seen.join(" "), expected, "for: {script}");
 }
 
 #[test]
