@@ -1,5 +1,6 @@
 //! The agent as a process on a node with many volumes, at rest, and while some of them hang.
 
+mod bare;
 mod calls;
 mod measure;
 mod node;
@@ -103,7 +104,7 @@ async fn measure_all(args: &Args) -> Result<Outcome> {
         node.fill(&ground, volumes).await?;
         say::line(&format!("measuring the agent with {volumes} volumes"));
         let mut agent = measure::Agent::start(&ground, &node, &args.program, volumes).await?;
-        let measured = agent.rest(&ground).await.with_context(|| agent.tail())?;
+        let measured = agent.rest(&ground, &node).await.with_context(|| agent.tail())?;
         say::line(&format!("  {}", page::line(&measured)));
         rest.push(measured);
         if nth + 1 == args.volumes.len() {

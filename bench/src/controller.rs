@@ -1,6 +1,6 @@
 //! The controller as a process, at rest and while a thousand volumes fail, beside the other programs that do its work.
 
-mod measure;
+pub(crate) mod measure;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -89,6 +89,12 @@ pub(crate) struct Row {
     pub(crate) measured: Measured,
 }
 
+impl Row {
+    pub(crate) fn name(&self) -> &str {
+        self.peer.as_deref().unwrap_or("volmedic")
+    }
+}
+
 /// Everything that goes on the page.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -102,6 +108,12 @@ pub(crate) struct Outcome {
 impl Outcome {
     fn add(&mut self, row: Row) {
         say::line(&format!("  {}", page::line(&row)));
+        let (volumes, mode) = (row.volumes, row.mode.name());
+        for missing in row.measured.missing() {
+            let missing = format!("{} with {volumes} volumes, {mode}: {missing}", row.name());
+            say::line(&format!("  {missing}"));
+            self.missing.push(missing);
+        }
         self.rows.push(row);
     }
 }
@@ -137,6 +149,12 @@ pub(crate) fn run(mut args: Args) -> Result<()> {
         std::fs::write(path, page::page(&outcome))
             .with_context(|| format!("cannot write {}", path.display()))?;
         say::line(&format!("wrote {}", path.display()));
+    }
+    // A peer's failure is a result. One of ours is an error.
+    let ours = outcome.rows.iter().filter(|row| row.peer.is_none());
+    let missing: Vec<String> = ours.flat_map(|row| row.measured.missing()).collect();
+    if !missing.is_empty() {
+        bail!("volmedic did not come to its end: {}", missing.join("; "));
     }
     Ok(())
 }

@@ -13,6 +13,15 @@ use kube::{Api, Client};
 /// The server ends a watch after this many seconds; then it goes on from where it was.
 const WATCH_SECONDS: u32 = 290;
 
+/// What came of waiting for an event on each of many claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// When the last of them had one.
+    All(Instant),
+    /// No more than this number of claims had one when the time was over.
+    Only(usize),
+}
+
 /// The news from now on.
 #[derive(Debug)]
 pub(crate) struct News {
@@ -28,14 +37,12 @@ impl News {
         Ok(Self { events, version })
     }
 
-    /// When the last of `count` claims had an event with this reason. Each claim counts once.
-    pub(crate) async fn reported(&mut self, reason: &str, count: usize, limit: Duration) -> Result<Instant> {
+    /// Waits until `count` claims have had an event with this reason. Each claim counts once.
+    pub(crate) async fn reported(&mut self, reason: &str, count: usize, limit: Duration) -> Result<Came> {
         let mut claims = HashSet::new();
         match tokio::time::timeout(limit, self.collect(reason, count, &mut claims)).await {
-            Ok(reported) => reported,
-            Err(_) => {
-                bail!("{} of {count} claims had an event {reason} after {} s", claims.len(), limit.as_secs())
-            }
+            Ok(reported) => Ok(Came::All(reported?)),
+            Err(_) => Ok(Came::Only(claims.len())),
         }
     }
 

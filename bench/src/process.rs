@@ -73,30 +73,37 @@ impl Program {
         self.time(0)
     }
 
-    /// The same of all processes that it started, which have ended.
+    /// The same of all processes that it started, whether they have ended or not.
     pub(crate) fn cpu_of_children(&self) -> Result<Duration> {
-        self.time(2)
+        // One that ends between the two is left out once, and is counted the next time.
+        let ended = self.time(2)?;
+        let stats = self.child_ids()?.into_iter().map(|id| fs::read_to_string(format!("/proc/{id}/stat")));
+        let there: u64 = stats.filter_map(|stat| ticks(&stat.ok()?, 0)).sum();
+        Ok(ended + duration(there))
     }
 
     fn time(&self, skip: usize) -> Result<Duration> {
         let ticks =
             ticks(&self.proc("stat")?, skip).context("the kernel does not report the processor time")?;
-        let each = rustix::param::clock_ticks_per_second().max(1);
-        Ok(Duration::from_secs(ticks) / u32::try_from(each).unwrap_or(100))
+        Ok(duration(ticks))
     }
 
-    /// How many processes it has started that are still there, and the memory that they have written to.
-    pub(crate) fn children(&self) -> Result<(usize, u64)> {
+    fn child_ids(&self) -> Result<Vec<u32>> {
         let tasks = format!("/proc/{}/task", self.child.id());
         let tasks = fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))?;
         let lists: Vec<String> = tasks
             .flatten()
             .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
             .collect();
-        let children: Vec<&str> = lists.iter().flat_map(|list| list.split_whitespace()).collect();
+        Ok(lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|id| id.parse().ok()).collect())
+    }
+
+    /// How many processes it has started that are still there, and the memory that they have written to.
+    pub(crate) fn children(&self) -> Result<(usize, u64)> {
+        let children = self.child_ids()?;
         let mine = self.proc("cmdline")?;
-        let memory = |pid: &&str| {
-            let proc = Path::new("/proc").join(pid);
+        let memory = |id: &u32| {
+            let proc = Path::new("/proc").join(id.to_string());
             // One that has not become its program yet still has all of its parent's memory.
             let begun = fs::read_to_string(proc.join("cmdline")).ok()? != mine;
             let text = fs::read_to_string(proc.join("smaps_rollup")).ok()?;
@@ -131,6 +138,11 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn duration(ticks: u64) -> Duration {
+    let each = rustix::param::clock_ticks_per_second().max(1);
+    Duration::from_secs(ticks) / u32::try_from(each).unwrap_or(100)
 }
 
 /// Fields 14 and 15 of `/proc/<pid>/stat`, or two behind these. The second, a name in parentheses, may hold anything.

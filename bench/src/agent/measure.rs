@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::bare;
 use super::node::{HUNG, NAME, Node};
 use crate::audit::Requests;
 use crate::fill::handle;
@@ -25,6 +26,8 @@ pub(super) const STUCK: usize = 64;
 const QUIET_PASSES: u64 = 2;
 const LIMIT: Duration = Duration::from_mins(3);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// While nothing happens, the agent's metrics are read this often: to write them for every look would be most of its work.
+const SCRAPE_EVERY: Duration = Duration::from_secs(5);
 
 /// While nothing happens.
 #[derive(Debug)]
@@ -36,6 +39,8 @@ pub(super) struct Rest {
     /// Of the agent alone, and of its helpers.
     pub(super) cpu_per_pass: Duration,
     pub(super) helpers_cpu_per_pass: Duration,
+    /// Of a loop that does the least over the same mounts.
+    pub(super) bare_cpu_per_pass: Duration,
     pub(super) helpers: Helpers,
     pub(super) passes: f64,
     pub(super) asked: Requests,
@@ -51,7 +56,7 @@ pub(super) struct Hang {
     pub(super) others_seen: Duration,
     /// From the end of both until all was seen to be well.
     pub(super) recovered: Duration,
-    /// From then until no helper was left.
+    /// From then until no helper was at a volume.
     pub(super) reaped: Duration,
     /// While some hang and the others are healthy.
     pub(super) memory: Memory,
@@ -98,19 +103,19 @@ impl Agent {
         let mut agent =
             Self { program, log, volumes, first_pass: Duration::ZERO, helpers: Helpers::default() };
         agent.until("it serves metrics", |agent| Ok(agent.log()?.contains("on http://"))).await?;
-        agent.looked(volumes as u64).await.with_context(|| agent.tail())?;
+        agent.looked(volumes as u64, LOOK_EVERY).await.with_context(|| agent.tail())?;
         agent.first_pass = started.elapsed();
         Ok(agent)
     }
 
-    pub(super) async fn rest(&mut self, ground: &Ground) -> Result<Rest> {
+    pub(super) async fn rest(&mut self, ground: &Ground, node: &Node) -> Result<Rest> {
         let volumes = self.volumes as u64;
         // The first passes remember what they saw.
-        self.looked(self.looks()? + volumes).await?;
+        self.looked(self.looks()? + volumes, SCRAPE_EVERY).await?;
         self.helpers = Helpers::default();
         let (mark, looks) = (ground.audit.mark(), self.looks()?);
         let (cpu, of_helpers) = (self.program.cpu()?, self.program.cpu_of_children()?);
-        self.looked(looks + QUIET_PASSES * volumes).await?;
+        self.looked(looks + QUIET_PASSES * volumes, SCRAPE_EVERY).await?;
         let (cpu, of_helpers) = (
             self.program.cpu()?.saturating_sub(cpu),
             self.program.cpu_of_children()?.saturating_sub(of_helpers),
@@ -126,6 +131,7 @@ impl Agent {
             memory: self.program.memory()?,
             cpu_per_pass: cpu.div_f64(passes),
             helpers_cpu_per_pass: of_helpers.div_f64(passes),
+            bare_cpu_per_pass: bare::pass(node.targets())?,
             helpers: self.helpers,
             passes,
             asked: ground.audit.since(mark)?,
@@ -158,9 +164,10 @@ impl Agent {
         self.all_of(of_capacity, &others).await?;
         let (recovered, began) = (began.elapsed(), Instant::now());
         let helpers = self.helpers;
-        self.until("no helper is left", |agent| {
-            let stuck = agent.metric(r#"volmedic_helpers{state="stuck"}"#)?;
-            Ok(stuck == 0 && agent.program.children()?.0 == 0)
+        // A few wait for the next question.
+        self.until("no helper is at a volume", |agent| {
+            let busy = ["stuck", "running"].map(|state| format!("volmedic_helpers{{state=\"{state}\"}}"));
+            Ok(agent.metric(&busy[0])? == 0 && agent.metric(&busy[1])? == 0)
         })
         .await?;
         Ok(Hang {
@@ -204,8 +211,18 @@ impl Agent {
         .await
     }
 
-    async fn looked(&mut self, enough: u64) -> Result<()> {
-        self.until("it checks volumes", |agent| Ok(agent.looks()? >= enough)).await
+    /// Waits until it has done this many host checks, and asks it about that no more often than this.
+    async fn looked(&mut self, enough: u64, every: Duration) -> Result<()> {
+        let mut next = Instant::now();
+        self.until("it checks volumes", |agent| {
+            let now = Instant::now();
+            if now < next {
+                return Ok(false);
+            }
+            next = now + every;
+            Ok(agent.looks()? >= enough)
+        })
+        .await
     }
 
     /// Asks again and again, and meanwhile counts helpers.

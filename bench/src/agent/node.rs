@@ -38,6 +38,8 @@ pub(super) struct Node {
     /// What all other volumes are parts of.
     shared: Vec<PathBuf>,
     kubelet: PathBuf,
+    /// Where the volumes are published.
+    targets: Vec<PathBuf>,
     filled: usize,
     calls: Calls,
     program: PathBuf,
@@ -65,6 +67,7 @@ impl Node {
             hanging: Vec::new(),
             shared: Vec::new(),
             kubelet,
+            targets: Vec::new(),
             filled: 0,
             calls,
             program: program.to_owned(),
@@ -104,6 +107,11 @@ impl Node {
         &self.kubelet
     }
 
+    /// Where the volumes are published.
+    pub(super) fn targets(&self) -> &[PathBuf] {
+        &self.targets
+    }
+
     /// Makes volumes in pods until there are this many; there are never fewer than before.
     pub(super) async fn fill(&mut self, ground: &Ground, volumes: usize) -> Result<()> {
         let names = ground.namespaces();
@@ -122,7 +130,8 @@ impl Node {
                 let pod = pod.uid().context("a pod without uid")?;
                 for (index, claim) in mine.iter().zip(&claims) {
                     let uid = uids.get(claim).with_context(|| format!("there is no claim {claim}"))?;
-                    self.volume(&pod, &format!("pvc-{uid}"), *index)?;
+                    let target = self.volume(&pod, &format!("pvc-{uid}"), *index)?;
+                    self.targets.push(target);
                 }
             }
             self.filled += BATCH;
@@ -130,8 +139,8 @@ impl Node {
         Ok(())
     }
 
-    /// One volume, staged and published.
-    fn volume(&self, pod: &str, pv: &str, index: usize) -> Result<()> {
+    /// One volume, staged and published; answers where.
+    fn volume(&self, pod: &str, pv: &str, index: usize) -> Result<PathBuf> {
         let source = match self.hanging.get(index) {
             Some((_, path)) => path.clone(),
             None => self.shared[index % self.shared.len()].join(format!("volume-{index}")),
@@ -155,7 +164,8 @@ impl Node {
         }
         let note = json!({"driverName": DRIVER, "volumeHandle": handle, "specVolID": pv, "nodeName": NAME,
                           "volumeLifecycleMode": "Persistent", "attachmentID": ""});
-        fs::write(place.join("vol_data.json"), note.to_string()).context("cannot write a note")
+        fs::write(place.join("vol_data.json"), note.to_string()).context("cannot write a note")?;
+        Ok(target)
     }
 
     /// Stops the FUSE servers of the volumes, or lets them go on.

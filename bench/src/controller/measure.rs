@@ -1,5 +1,6 @@
 //! One program, measured from its start to its end.
 
+use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,12 +11,12 @@ use super::Mode;
 use crate::audit::{self, Requests};
 use crate::fill::handle;
 use crate::ground::Ground;
-use crate::news::News;
+use crate::news::{Came, News};
 use crate::process::{Memory, Program};
 use crate::say;
 
 /// From one list to the next. Short, to see many; long enough for each to end before the next begins.
-const INTERVAL: Duration = Duration::from_secs(3);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(3);
 /// Number of volumes that fail together.
 pub(crate) const FAILURES: usize = 1000;
 /// For the first list, which waits for everything to be read from the API server.
@@ -56,9 +57,66 @@ pub(crate) struct Measured {
     pub(crate) at_rest: Requests,
     pub(crate) failures: usize,
     /// From the list that showed the failures to the last event.
-    pub(crate) reported: Duration,
+    pub(crate) reported: Reach,
     /// From the list that showed the recovery to the last event.
-    pub(crate) took_back: Duration,
+    pub(crate) took_back: Reach,
+    /// Why the program did not come to rest after its last event, or did not end, if so.
+    pub(crate) restless: Option<String>,
+}
+
+/// How far the reports of a change came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reach {
+    All(Duration),
+    Part {
+        claims: usize,
+        of: usize,
+        after: Duration,
+    },
+    /// It could not be measured at all: why.
+    Not(String),
+}
+
+impl Reach {
+    /// How long it took, if it came to its end.
+    pub(crate) fn time(&self) -> Option<Duration> {
+        match self {
+            Self::All(time) => Some(*time),
+            Self::Part { .. } | Self::Not(_) => None,
+        }
+    }
+}
+
+/// As it is printed in a column of seconds.
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All(time) => write!(f, "{:.1}", time.as_secs_f64()),
+            Self::Part { claims, of, after } => {
+                write!(f, "{claims} of {of} after {} s", after.as_secs())
+            }
+            Self::Not(_) => f.write_str("not measured"),
+        }
+    }
+}
+
+impl Measured {
+    /// What was to be measured and was not reached, a sentence each.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        for (what, reach) in [("failures", &self.reported), ("recoveries", &self.took_back)] {
+            match reach {
+                Reach::All(_) => {}
+                Reach::Part { claims, of, after } => missing.push(format!(
+                    "{what} were reported for {claims} of {of} claims within {} s",
+                    after.as_secs()
+                )),
+                Reach::Not(why) => missing.push(format!("{what} could not be measured: {why}")),
+            }
+        }
+        missing.extend(self.restless.clone());
+        missing
+    }
 }
 
 /// The driver speaks one dialect from now on.
@@ -93,8 +151,11 @@ pub(crate) async fn measure(
     let started = Instant::now();
     let mut program = Program::start(subject.program, &arguments, &log)?;
     let measured = watch(ground, &mut program, started, volumes, quiet_passes).await;
-    let measured = measured.with_context(|| format!("the end of its log:\n{}", program.tail()))?;
-    program.end()?;
+    let mut measured = measured.with_context(|| format!("the end of its log:\n{}", program.tail()))?;
+    // What was measured until then is worth as much if the program does not end well.
+    if let Err(error) = program.end() {
+        measured.restless.get_or_insert(format!("{error:#}"));
+    }
     Ok(measured)
 }
 
@@ -124,10 +185,12 @@ async fn watch(
         reason: "DiskDegrading".into(),
         message: "the disk is slow to answer".into(),
     };
-    let reported = turn(ground, program, &victims, Some(&trouble), "VolumeConditionAbnormal").await?;
-    let took_back = turn(ground, program, &victims, None, "VolumeConditionNormal").await?;
-    settle(ground).await?;
-    let peak_of_all = program.memory()?.peak;
+    let reported = turn(ground, program, &victims, Some(&trouble), "VolumeConditionAbnormal").await;
+    let took_back = turn(ground, program, &victims, None, "VolumeConditionNormal").await;
+    let [reported, took_back] =
+        [reported, took_back].map(|reach| reach.unwrap_or_else(|error| Reach::Not(format!("{error:#}"))));
+    let restless = settle(ground).await.err().map(|error| format!("{error:#}"));
+    let peak_of_all = program.memory().map_or(peak, |memory| memory.peak);
     Ok(Measured {
         first_pass,
         resident,
@@ -140,6 +203,7 @@ async fn watch(
         failures,
         reported,
         took_back,
+        restless,
     })
 }
 
@@ -150,7 +214,7 @@ async fn turn(
     victims: &[String],
     trouble: Option<&Adverse>,
     reason: &str,
-) -> Result<Duration> {
+) -> Result<Reach> {
     let mut news = News::from_now(&ground.client).await?;
     // Right after a list, so that the next one shows all of it.
     let seen = ground.sim.behaviour().walks.len();
@@ -165,7 +229,11 @@ async fn turn(
     let reported = news.reported(reason, victims.len(), NEWS_LIMIT).await?;
     program.must_run()?;
     let shown = ground.sim.behaviour().walks.iter().map(|walk| walk.began).find(|began| *began >= changed);
-    Ok(reported - shown.context("a change was reported that no list has shown")?)
+    let shown = shown.context("no list has shown the change")?;
+    Ok(match reported {
+        Came::All(last) => Reach::All(last.saturating_duration_since(shown)),
+        Came::Only(claims) => Reach::Part { claims, of: victims.len(), after: NEWS_LIMIT },
+    })
 }
 
 /// Waits until the program has written all it had to: it is still storing what its events have reported already, and
@@ -211,6 +279,34 @@ pub(crate) fn median(mut times: Vec<Duration>) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_not_reached_is_printed_beside_what_was() {
+        let mut measured = Measured {
+            first_pass: Duration::from_secs(1),
+            resident: 1,
+            peak: 1,
+            peak_of_all: 1,
+            cpu_per_pass: Duration::from_millis(1),
+            pass: Duration::from_millis(1),
+            quiet_passes: 1,
+            at_rest: Requests::default(),
+            failures: 1000,
+            reported: Reach::All(Duration::from_millis(6_840)),
+            took_back: Reach::Part { claims: 772, of: 1000, after: Duration::from_mins(8) },
+            restless: None,
+        };
+        assert_eq!(measured.reported.to_string(), "6.8");
+        assert_eq!(measured.took_back.to_string(), "772 of 1000 after 480 s");
+        assert_eq!(measured.missing(), ["recoveries were reported for 772 of 1000 claims within 480 s"]);
+        measured.took_back = Reach::Not("it ended with exit status: 1".to_owned());
+        measured.restless = Some("it still wrote".to_owned());
+        assert_eq!(measured.took_back.to_string(), "not measured");
+        assert_eq!(
+            measured.missing(),
+            ["recoveries could not be measured: it ended with exit status: 1", "it still wrote"]
+        );
+    }
 
     #[test]
     fn the_median_is_the_one_in_the_middle() {

@@ -256,8 +256,8 @@ impl Ask for MarkQuestion<'_> {
     }
 
     /// The helper finds the group as its standard input: everything else it inherits is closed.
-    fn stdin(&self) -> io::Result<Stdio> {
-        Ok(OwnedFd::from(self.group.try_clone()?).into())
+    fn stdin(&self) -> io::Result<Option<Stdio>> {
+        Ok(Some(OwnedFd::from(self.group.try_clone()?).into()))
     }
 
     fn answer_from(&self, numbers: &[u64]) -> Option<u64> {

@@ -1,13 +1,14 @@
 //! Disposable processes for calls into a volume that may never return.
 //!
 //! A broken volume can hold a process that accesses it, in a state that not even a kill ends. So this process never
-//! accesses one: it starts itself again as a helper with one question, waits until a deadline, and kills it after.
+//! accesses one: it starts itself again as a helper, asks it, waits until a deadline, and kills it after.
 //! A helper that did not come back is itself the finding. One that does not die is left behind, counted, and
-//! collected when the kernel lets go of it; until then no other helper is sent to the same volume.
+//! collected when the kernel lets go of it; until then no other helper is sent to the same volume. One that answered has
+//! closed all that it had opened of the volume, and is asked about the next one.
 //!
 //! The program's `main` must call [`run_if_asked`] before anything else.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 mod child;
+mod pool;
 mod process;
 mod question;
 
@@ -22,7 +24,8 @@ pub use child::run_if_asked;
 pub(crate) use question::Ask;
 pub use question::{Answer, Device, Directory, HostDirectory, Question};
 
-use process::Ended;
+use pool::{Pool, Unavailable};
+use process::{Ended, Left};
 use question::{FileSize, InHost, STARTING};
 
 /// How many helpers there may be.
@@ -125,15 +128,28 @@ fn seconds(duration: Duration) -> String {
 /// What the helpers have been up to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
+    /// At a volume.
     pub running: usize,
+    /// Waiting for a question.
+    pub idle: usize,
     /// Left behind and not yet dead.
     pub stuck: usize,
-    /// Since the start.
+    /// Processes, since the start.
     pub started: u64,
+    /// Questions for which there was a place, since the start.
+    pub asked: u64,
     /// Over their deadline, since the start.
     pub hung: u64,
     /// Ever left behind, since the start.
     pub abandoned: u64,
+}
+
+/// A helper that is there now. Its command line does not show where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    pub id: u32,
+    /// The volume that it is at, or stuck at; `None` if it waits for a question.
+    pub key: Option<Box<str>>,
 }
 
 /// The helpers of this process. Calls block; from an async task they go through a blocking thread.
@@ -141,13 +157,15 @@ pub struct Counts {
 pub struct Helpers {
     program: PathBuf,
     limits: Limits,
+    pool: Pool,
     state: Mutex<State>,
     freed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    running: HashSet<Box<str>>,
+    /// The volumes that are being asked, and the process that is at it, once there is one.
+    running: HashMap<Box<str>, Option<u32>>,
     stuck: Vec<Stuck>,
     counts: Counts,
 }
@@ -171,11 +189,13 @@ impl Helpers {
 
     /// Helpers that are another program whose `main` calls [`run_if_asked`].
     pub fn with_program(program: impl Into<PathBuf>, limits: Limits) -> Self {
-        Self { program: program.into(), limits, state: Mutex::default(), freed: Condvar::new() }
+        let program = program.into();
+        let pool = Pool::new(program.clone());
+        Self { program, limits, pool, state: Mutex::default(), freed: Condvar::new() }
     }
 
-    /// Asks, and waits no longer than the deadline of one call for a free place, the whole deadline for the answer, and
-    /// a moment for the helper to die. `key` names the volume: at most one helper is at it.
+    /// Asks, and waits no longer than the deadline of one call for a free place, as long for a helper, the whole deadline
+    /// for the answer, and a moment for the helper to die. `key` names the volume: at most one helper is at it.
     pub fn look(
         &self,
         key: &str,
@@ -213,8 +233,16 @@ impl Helpers {
         question: &Q,
         deadline: Deadline,
     ) -> Result<Q::Answer, HelperError> {
-        let _place = self.take_place(key, question.path(), deadline.call)?;
-        let Ended { result, survivor, reached, last_call } = process::ask(&self.program, question, deadline)?;
+        let place = self.take_place(key, question.path(), deadline.call)?;
+        let Ended { result, left, reached, last_call } = self.ask(&place, question, deadline)?;
+        let survivor = match left {
+            Left::Ready(worker) => {
+                self.pool.give_back(worker);
+                None
+            }
+            Left::Nothing => None,
+            Left::Survivor(child) => Some(child),
+        };
         let mut state = self.state.lock();
         state.counts.hung += u64::from(matches!(result, Err(HelperError::Hung { .. })));
         if let Some(child) = survivor {
@@ -225,11 +253,51 @@ impl Helpers {
         result
     }
 
+    /// Asks a helper that waits for a question, or one of its own if the question comes with more than words.
+    fn ask<Q: Ask>(
+        &self,
+        place: &Place<'_>,
+        question: &Q,
+        deadline: Deadline,
+    ) -> Result<Ended<Q::Answer>, HelperError> {
+        let not_started = |source| HelperError::NotStarted { program: self.program.clone(), source };
+        if let Some(stdin) = question.stdin().map_err(not_started)? {
+            self.state.lock().counts.started += 1;
+            return process::ask_once(&self.program, question, stdin, deadline);
+        }
+        let asked = Instant::now();
+        match self.pool.take(deadline.call) {
+            Ok(worker) => {
+                place.is_at(worker.id());
+                Ok(worker.ask(question, deadline))
+            }
+            Err(Unavailable::NotStarted(source)) => Err(not_started(source)),
+            Err(Unavailable::Late) => {
+                let (step, path) = (STARTING.to_owned(), question.path().to_path_buf());
+                let result = Err(HelperError::Hung { step, path, after: deadline.call });
+                Ok(Ended { result, left: Left::Nothing, reached: false, last_call: asked })
+            }
+        }
+    }
+
     /// Collects what has died since and says how things stand.
     pub fn counts(&self) -> Counts {
+        let (idle, of_pool) = (self.pool.idle().len(), self.pool.started());
         let mut state = self.state.lock();
         state.reap();
-        Counts { running: state.running.len(), stuck: state.stuck.len(), ..state.counts }
+        let started = state.counts.started + of_pool;
+        Counts { running: state.running.len(), idle, stuck: state.stuck.len(), started, ..state.counts }
+    }
+
+    /// The processes that are there now, and where. What holds one is in `/proc/<id>/stack`.
+    /// Those that are only started for one question are not among them.
+    pub fn processes(&self) -> Vec<Process> {
+        let idle = self.pool.idle().into_iter().map(|id| Process { id, key: None });
+        let state = self.state.lock();
+        let running = state.running.iter().filter_map(|(key, id)| Some((key, (*id)?)));
+        let stuck = state.stuck.iter().map(|stuck| (&stuck.key, stuck.child.id()));
+        let busy = running.chain(stuck).map(|(key, id)| Process { id, key: Some(key.clone()) });
+        idle.chain(busy).collect()
     }
 
     fn take_place(&self, key: &str, path: &Path, deadline: Duration) -> Result<Place<'_>, HelperError> {
@@ -246,15 +314,15 @@ impl Helpers {
                 });
             }
             // One that was killed before it reached the volume, or before its call was hung, is still under way.
-            if state.running.contains(key) || state.stuck.iter().any(|stuck| *stuck.key == *key) {
+            if state.running.contains_key(key) || state.stuck.iter().any(|stuck| *stuck.key == *key) {
                 return Err(HelperError::Busy { key: key.to_owned() });
             }
             if state.stuck.len() >= self.limits.stuck {
                 return Err(HelperError::TooManyStuck { limit: self.limits.stuck });
             }
             if state.running.len() < self.limits.running {
-                state.running.insert(key.into());
-                state.counts.started += 1;
+                state.running.insert(key.into(), None);
+                state.counts.asked += 1;
                 return Ok(Place { helpers: self, key: key.into() });
             }
             let left = deadline.saturating_sub(asked.elapsed());
@@ -277,6 +345,14 @@ impl State {
 struct Place<'h> {
     helpers: &'h Helpers,
     key: Box<str>,
+}
+
+impl Place<'_> {
+    fn is_at(&self, process: u32) {
+        if let Some(at) = self.helpers.state.lock().running.get_mut(&self.key) {
+            *at = Some(process);
+        }
+    }
 }
 
 impl Drop for Place<'_> {

@@ -15,6 +15,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+mod changes;
 mod line;
 mod mount;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod tests;
 mod watch;
 
 use crate::DeviceNumber;
+pub use changes::Changes;
 use line::Record;
 pub use mount::{Mount, Options};
 pub use watch::Watch;

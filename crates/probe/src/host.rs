@@ -21,13 +21,14 @@ use volmedic_host::block::Sysfs;
 use volmedic_host::fuse::Connections;
 use volmedic_host::helper::Helpers;
 use volmedic_host::kernel_log::Evidence;
-use volmedic_host::mounts::{Mount, Table};
+use volmedic_host::mounts::{Changes, Mount, Table};
 
 mod ask;
 mod back_off;
 mod checks;
 mod counters;
 mod device;
+mod devices;
 mod directory;
 mod evidence;
 mod examine;
@@ -43,11 +44,13 @@ mod witness;
 mod writable;
 
 pub use checks::CheckState;
+pub use devices::Layer;
 pub use expected::{Expected, Key, Mode, Target};
 pub use memory::{Baseline, Disk, Errors, Full, Place};
 pub use volmedic_health::fullness::Thresholds;
 pub use witness::Witness;
 
+use devices::Devices;
 use memory::Memory;
 
 use crate::Usage;
@@ -66,7 +69,8 @@ pub struct Settings {
     pub confirm: Duration,
     /// Requests that wait at a device which answers none for this long are a hang.
     pub stalled: Duration,
-    /// The mount table is read anew when it is older than this.
+    /// How long a mount table is used if the kernel reports no change of it. What it does not report as such is that a file
+    /// system became read-only by itself, so this is how late that is seen.
     pub table_age: Duration,
     /// Whose mount table is read: our own, or that of another process, such as 1 in the host's PID namespace.
     pub mounts_of: Option<u32>,
@@ -87,7 +91,7 @@ impl Default for Settings {
             thresholds: Thresholds::default(),
             confirm: Duration::from_secs(1),
             stalled: Duration::from_secs(30),
-            table_age: Duration::from_millis(200),
+            table_age: Duration::from_secs(5),
             mounts_of: None,
             back_off: Duration::from_mins(1),
             sysfs: "/sys".into(),
@@ -95,6 +99,10 @@ impl Default for Settings {
         }
     }
 }
+
+/// How long a mount table is used although it has changed, or may have. On a node where containers come and go all the time
+/// it would be read for each look otherwise.
+const CHANGED_AGE: Duration = Duration::from_millis(200);
 
 /// What one look came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,6 +124,16 @@ impl Looked {
     }
 }
 
+/// The mount table as it was read last.
+#[derive(Debug, Default)]
+struct Cached {
+    table: Option<(Instant, Arc<Table>)>,
+    /// Since then.
+    is_changed: bool,
+    /// `None` if the kernel's reports cannot be had.
+    changes: Option<Changes>,
+}
+
 /// The checks of this host, and what they remember.
 #[derive(Debug)]
 pub struct Host {
@@ -124,13 +142,15 @@ pub struct Host {
     sysfs: Sysfs,
     connections: Result<Connections, Off>,
     evidence: Result<Arc<Mutex<Evidence>>, Off>,
-    table: Mutex<Option<(Instant, Arc<Table>)>>,
+    table: Mutex<Cached>,
     memories: Mutex<HashMap<Key, Arc<Mutex<Memory>>>>,
     /// What speaks for what is wrong, of volumes with which something is. Apart from the memories, which are locked while
     /// a volume is looked at.
     witnesses: Mutex<HashMap<Key, Vec<String>>>,
     /// The volumes whose file system counts errors that cannot be read, and what is mounted there.
     uncounted: Mutex<BTreeMap<Key, String>>,
+    /// The block devices under each volume that has any.
+    devices: Mutex<HashMap<Key, Devices>>,
 }
 
 impl Host {
@@ -150,6 +170,7 @@ impl Host {
             memories: Mutex::default(),
             witnesses: Mutex::default(),
             uncounted: Mutex::default(),
+            devices: Mutex::default(),
             settings,
         }
     }
@@ -180,13 +201,19 @@ impl Host {
         }
     }
 
-    /// The mount table, read once for all looks of the same moment.
+    /// The mount table, read again only after it has changed or has become too old.
     pub fn table(&self) -> io::Result<Arc<Table>> {
         let mut cached = self.table.lock();
-        if let Some((read, table)) = &*cached
-            && read.elapsed() < self.settings.table_age
+        cached.is_changed |= cached.changes.as_ref().is_none_or(Changes::any);
+        let longest = self.settings.table_age;
+        let age = if cached.is_changed { longest.min(CHANGED_AGE) } else { longest };
+        if let Some((read, table)) = &cached.table
+            && read.elapsed() < age
         {
             return Ok(Arc::clone(table));
+        }
+        if cached.changes.is_none() {
+            cached.changes = Changes::of(self.settings.mounts_of).ok();
         }
         // The time before it was read: no look may take it for newer than it is.
         let now = Instant::now();
@@ -194,13 +221,14 @@ impl Host {
             None => Table::read()?,
             Some(process) => Table::read_of(process)?,
         });
-        *cached = Some((now, Arc::clone(&table)));
+        cached.table = Some((now, Arc::clone(&table)));
+        cached.is_changed = false;
         Ok(table)
     }
 
-    /// The mount table has changed: the next look reads it anew.
+    /// Something may have changed in the mount table, perhaps what the kernel does not report: the next look reads it again.
     pub fn mounts_changed(&self) {
-        *self.table.lock() = None;
+        self.table.lock().table = None;
     }
 
     /// What speaks for what was last found wrong with a volume, in a few lines; nothing if nothing is wrong.
@@ -214,6 +242,20 @@ impl Host {
             witnesses.remove(&expected.key());
         } else if witnesses.get(&expected.key()) != Some(&witness.lines) {
             witnesses.insert(expected.key(), witness.lines.clone());
+        }
+    }
+
+    /// The block devices under a volume when it was last probed, by name; none if it is on no block device.
+    pub fn devices(&self, key: &Key) -> Box<[(Layer, String)]> {
+        self.devices.lock().get(key).cloned().unwrap_or_default()
+    }
+
+    fn note_devices(&self, expected: &Expected, found: Devices) {
+        let mut devices = self.devices.lock();
+        if found.is_empty() {
+            devices.remove(&expected.key());
+        } else if devices.get(&expected.key()) != Some(&found) {
+            devices.insert(expected.key(), found);
         }
     }
 
@@ -257,5 +299,6 @@ impl Host {
         self.memories.lock().retain(|key, _| wanted(key));
         self.witnesses.lock().retain(|key, _| wanted(key));
         self.uncounted.lock().retain(|key, _| wanted(key));
+        self.devices.lock().retain(|key, _| wanted(key));
     }
 }

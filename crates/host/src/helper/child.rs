@@ -1,16 +1,18 @@
-//! The helper's side: ask the volume, say how it went, end.
+//! The helper's side: ask the volume, let go of it, say how it went.
 
-use std::ffi::{OsStr, OsString};
+use std::cell::RefCell;
+use std::ffi::OsString;
 use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
+use std::rc::Rc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, Stat, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use super::question::{Device, Directory, HostDirectory, MARK, line};
+use super::question::{Device, Directory, HostDirectory, LETTING_GO, MARK, SERVE, line, read_record};
 use crate::DeviceNumber;
 use crate::fs_errors::{COMPARE_STEP, MARK_STEP};
 use crate::usage::Usage;
@@ -25,16 +27,43 @@ pub fn run_if_asked() {
         return;
     }
     crate::sys::close_inherited();
-    // If the parent dies, no other process would kill this one.
+    // If the parent dies, no other process would kill this one. More exactly: if the thread dies that started it.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-    let [kind, detail, path] = rest else { std::process::exit(2) };
-    let line = match answer(kind, detail, Path::new(path)) {
-        Some(Ok(numbers)) => line(&numbers),
-        Some(Err(Failure { step, errno })) => format!("! {step} {}\n", errno.raw_os_error()),
-        None => std::process::exit(2),
+    let is_answered = match rest {
+        [serve] if serve.as_os_str() == SERVE => serve_all(),
+        [kind, detail, path] => match (kind.to_str(), detail.to_str()) {
+            (Some(kind), Some(detail)) => reply(kind, detail, Path::new(path)),
+            _ => false,
+        },
+        _ => false,
     };
-    say(&line);
-    std::process::exit(0);
+    std::process::exit(if is_answered { 0 } else { 2 });
+}
+
+/// Answers one question after the other until there are no more; false when one made no sense.
+fn serve_all() -> bool {
+    let mut questions = std::io::stdin().lock();
+    let mut buffer = Vec::new();
+    while let Some((kind, detail, path)) = read_record(&mut questions, &mut buffer) {
+        if !reply(kind, detail, path) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Answers one question; false when it is unknown.
+fn reply(kind: &str, detail: &str, path: &Path) -> bool {
+    let held = Held::default();
+    let Some(answer) = answer(kind, detail, path, &held) else { return false };
+    // Closing may hang, too. Only who has let go of this volume is ready for the next one.
+    held.let_go();
+    let line = match answer {
+        Ok(numbers) => line(&numbers),
+        Err(Failure { step, errno }) => format!("! {step} {}\n", errno.raw_os_error()),
+    };
+    say(std::io::stdout(), &line);
+    true
 }
 
 struct Failure {
@@ -42,15 +71,39 @@ struct Failure {
     errno: Errno,
 }
 
+/// What is open of the volume, until the answer is known.
+#[derive(Default)]
+struct Held(RefCell<Vec<Rc<OwnedFd>>>);
+
+impl Held {
+    /// Says what comes next, opens something, and keeps it open.
+    fn open(
+        &self,
+        name: &'static str,
+        open: impl FnOnce() -> Result<OwnedFd, Errno>,
+    ) -> Result<Rc<OwnedFd>, Failure> {
+        let opened = Rc::new(step(name, open)?);
+        self.0.borrow_mut().push(Rc::clone(&opened));
+        Ok(opened)
+    }
+
+    fn let_go(self) {
+        let open = self.0.into_inner();
+        if !open.is_empty() {
+            begin(LETTING_GO);
+            drop(open);
+        }
+    }
+}
+
 /// If the reader is gone, an error cannot be reported to anyone.
-fn say(line: &str) {
-    let mut out = std::io::stdout();
-    let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+fn say(mut to: impl Write, line: &str) {
+    let _ = to.write_all(line.as_bytes()).and_then(|()| to.flush());
 }
 
 /// Says what comes next. From here on it has the time of one call.
 fn begin(name: &str) {
-    say(&format!("> {name}\n"));
+    say(std::io::stderr(), &format!("> {name}\n"));
 }
 
 /// Says what comes next, does it, and gives its error the step's name.
@@ -60,25 +113,25 @@ fn step<T>(name: &'static str, act: impl FnOnce() -> Result<T, Errno>) -> Result
 }
 
 /// `None` for an unknown question.
-fn answer(kind: &OsStr, detail: &OsStr, path: &Path) -> Option<Result<Vec<u64>, Failure>> {
-    let detail = detail.to_str()?;
-    Some(match kind.to_str()? {
-        "directory" => directory(path, detail.parse().ok()?).map(|found| found.numbers()),
+fn answer(kind: &str, detail: &str, path: &Path, held: &Held) -> Option<Result<Vec<u64>, Failure>> {
+    Some(match kind {
+        "directory" => directory(path, detail.parse().ok()?, held).map(|found| found.numbers()),
         "host-directory" => {
             let (most, root) = detail.split_once(' ')?;
-            host_directory(Path::new(root), path, most.parse().ok()?).map(|found| found.numbers())
+            let most = most.parse().ok()?;
+            host_directory(Path::new(root), path, most, held).map(|found| found.numbers())
         }
-        "device" => device(path, detail == "1").map(|found| found.numbers()),
-        "file" => file_size(path).map(|bytes| vec![bytes]),
-        "mark" => mark(path, detail.parse().ok()?).map(|fsid| vec![fsid]),
+        "device" => device(path, detail == "1", held).map(|found| found.numbers()),
+        "file" => file_size(path, held).map(|bytes| vec![bytes]),
+        "mark" => mark(path, detail.parse().ok()?, held).map(|fsid| vec![fsid]),
         _ => return None,
     })
 }
 
 const COMMON: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
 
-fn directory(path: &Path, most: u32) -> Result<Directory, Failure> {
-    let folder = step("open", || open_directory(path))?;
+fn directory(path: &Path, most: u32, held: &Held) -> Result<Directory, Failure> {
+    let folder = held.open("open", || open_directory(path))?;
     let stat = step("stat", || rustix::fs::fstat(&folder))?;
     contents(&folder, &stat, most)
 }
@@ -91,10 +144,10 @@ fn contents(folder: &OwnedFd, stat: &Stat, most: u32) -> Result<Directory, Failu
 
 /// A directory of the host, by its path below the host's root directory. Absolute links lead to where they lead on the
 /// host.
-fn host_directory(root: &Path, path: &Path, most: u32) -> Result<HostDirectory, Failure> {
+fn host_directory(root: &Path, path: &Path, most: u32, held: &Held) -> Result<HostDirectory, Failure> {
     let base = OFlags::CLOEXEC | OFlags::PATH | OFlags::DIRECTORY;
-    let root = step("open", || rustix::fs::open(root, base, Mode::empty()))?;
-    let folder = step("open", || open_in(&root, path))?;
+    let root = held.open("open", || rustix::fs::open(root, base, Mode::empty()))?;
+    let folder = held.open("open", || open_in(&root, path))?;
     let stat = step("stat", || rustix::fs::fstat(&folder))?;
     let mount = step("stat", || mount_of(&folder))?;
     let directory = contents(&folder, &stat, most)?;
@@ -149,19 +202,20 @@ fn count_entries(folder: &OwnedFd, most: u32) -> Result<(u32, bool), Failure> {
     }
 }
 
-fn device(path: &Path, read: bool) -> Result<Device, Failure> {
+fn device(path: &Path, read: bool, held: &Held) -> Result<Device, Failure> {
     // First only a handle to the node, so that nothing but a block device is ever opened.
-    let node = step("find", || rustix::fs::open(path, COMMON | OFlags::PATH, Mode::empty()))?;
+    let node = held.open("find", || rustix::fs::open(path, COMMON | OFlags::PATH, Mode::empty()))?;
     let stat = step("stat", || rustix::fs::fstat(&node))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
         return Err(Failure { step: "stat", errno: Errno::NOTBLK });
     }
     let handle = format!("/proc/self/fd/{}", node.as_raw_fd());
     let flags = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::RDONLY;
-    let opened = step("open", || match rustix::fs::open(&handle, flags | OFlags::DIRECT, Mode::empty()) {
-        Err(Errno::INVAL) => rustix::fs::open(&handle, flags, Mode::empty()),
-        other => other,
-    })?;
+    let opened =
+        held.open("open", || match rustix::fs::open(&handle, flags | OFlags::DIRECT, Mode::empty()) {
+            Err(Errno::INVAL) => rustix::fs::open(&handle, flags, Mode::empty()),
+            other => other,
+        })?;
     let bytes = step("size", || rustix::fs::seek(&opened, SeekFrom::End(0)))?;
     if read && bytes > 0 {
         for offset in [0, last_block(bytes)] {
@@ -172,8 +226,8 @@ fn device(path: &Path, read: bool) -> Result<Device, Failure> {
 }
 
 /// Only the inode is asked; the file is not opened.
-fn file_size(path: &Path) -> Result<u64, Failure> {
-    let file = step("find", || rustix::fs::open(path, COMMON | OFlags::PATH, Mode::empty()))?;
+fn file_size(path: &Path, held: &Held) -> Result<u64, Failure> {
+    let file = held.open("find", || rustix::fs::open(path, COMMON | OFlags::PATH, Mode::empty()))?;
     let stat = step("stat", || rustix::fs::fstat(&file))?;
     // The size of a link or a device node says nothing.
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
@@ -183,8 +237,8 @@ fn file_size(path: &Path) -> Result<u64, Failure> {
 }
 
 /// Makes the group on standard input hear about the file system at `path`, and gives that file system's id.
-fn mark(path: &Path, expected: DeviceNumber) -> Result<u64, Failure> {
-    let folder = step("open", || open_directory(path))?;
+fn mark(path: &Path, expected: DeviceNumber, held: &Held) -> Result<u64, Failure> {
+    let folder = held.open("open", || open_directory(path))?;
     let stat = step("stat", || rustix::fs::fstat(&folder))?;
     let found = DeviceNumber::from_raw(stat.st_dev);
     // Each subvolume of btrfs has a number of its own, so there only the kind of number can be compared.

@@ -1,10 +1,12 @@
 //! The questions to a helper, its answers, and the form in which both are passed.
 //!
-//! The question goes as arguments, so that `ps` shows what a stuck helper is stuck on. The answer comes back as
-//! lines: `> open` before each step, then `= ...` with numbers, or `! open 5` with an error number.
+//! A helper gets one question after the other on its standard input, each as a record of kind, detail and path. One that
+//! gets something else there has its only question as arguments. The answer comes back on standard output as a line: `= ...`
+//! with numbers, or `! open 5` with an error number. Standard error has a line like `> open` for each step on the way.
 
-use std::ffi::OsString;
-use std::io;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -14,6 +16,12 @@ use crate::usage::{Space, Usage};
 
 /// The first argument of a helper.
 pub(super) const MARK: &str = "__volmedic-helper";
+
+/// Its only other argument if its questions come on standard input.
+pub(super) const SERVE: &str = "serve";
+
+/// In bytes. The longest path that the kernel takes has 4096, and a pipe holds sixteen times as many.
+pub(super) const LONGEST_QUESTION: usize = 16 << 10;
 
 /// Something that only the volume can answer. A path that is a link is never followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,23 +85,34 @@ pub(crate) trait Ask {
     /// Which question it is, and its one detail.
     fn kind(&self) -> (&'static str, String);
 
-    /// What the helper is handed beside the words.
-    fn stdin(&self) -> io::Result<Stdio> {
-        Ok(Stdio::null())
+    /// What the helper is handed beside the words. A helper that gets anything is used for this question only.
+    fn stdin(&self) -> io::Result<Option<Stdio>> {
+        Ok(None)
     }
 
     /// From the numbers that the helper wrote; `None` when they answer another question.
     fn answer_from(&self, numbers: &[u64]) -> Option<Self::Answer>;
 
-    fn arguments(&self) -> [OsString; 4] {
+    /// The question as arguments.
+    fn arguments(&self) -> [OsString; 3] {
         let (kind, detail) = self.kind();
-        [MARK.into(), kind.into(), detail.into(), self.path().into()]
+        [kind.into(), detail.into(), self.path().into()]
     }
 
-    /// Reads what the helper wrote: its answer, or `None` when it had not got that far.
+    /// The question as a record: its length, and three parts that are separated by zeros. A path has none.
+    fn record(&self) -> Vec<u8> {
+        let (kind, detail) = self.kind();
+        let parts = [kind.as_bytes(), detail.as_bytes(), self.path().as_os_str().as_bytes()];
+        let parts = parts.join(&0);
+        let mut record = u32::try_from(parts.len()).unwrap_or(u32::MAX).to_le_bytes().to_vec();
+        record.extend(parts);
+        record
+    }
+
+    /// Reads what the helper answered; `None` unless it is exactly one whole line that makes sense.
     fn read_answer(&self, said: &str) -> Option<Result<Self::Answer, HelperError>> {
-        let last = said.strip_suffix('\n')?.lines().last()?;
-        if let Some(failure) = last.strip_prefix("! ") {
+        let line = said.strip_suffix('\n').filter(|line| !line.contains('\n'))?;
+        if let Some(failure) = line.strip_prefix("! ") {
             let (step, errno) = failure.rsplit_once(' ')?;
             let errno = errno.parse().ok()?;
             return Some(Err(HelperError::Failed {
@@ -103,7 +122,7 @@ pub(crate) trait Ask {
             }));
         }
         let numbers: Option<Vec<u64>> =
-            last.strip_prefix("= ")?.split(' ').map(|number| number.parse().ok()).collect();
+            line.strip_prefix("= ")?.split(' ').map(|number| number.parse().ok()).collect();
         self.answer_from(&numbers?).map(Ok)
     }
 }
@@ -245,9 +264,32 @@ pub(super) fn line(numbers: &[u64]) -> String {
 /// Instead of a step, for a helper that was not heard of: it did not get as far as the volume.
 pub(super) const STARTING: &str = "starting the helper";
 
-/// The step that a helper was at when it was last heard of.
-pub(super) fn last_step(said: &str) -> Option<&str> {
-    said.lines().rev().find_map(|line| line.strip_prefix("> "))
+/// Before a helper closes what it has opened of a volume.
+pub(super) const LETTING_GO: &str = "letting go of the volume";
+
+/// The step that a helper was at when it was last heard of. Something else may have written there, too.
+pub(super) fn last_step(said: &[u8]) -> Option<&str> {
+    let mut lines = said.rsplit(|byte| *byte == b'\n');
+    lines.find_map(|line| std::str::from_utf8(line.strip_prefix(b"> ")?).ok())
+}
+
+/// Reads one question as [`Ask::record`] wrote it; `None` at the end, or when there is something else.
+pub(super) fn read_record<'r>(
+    from: &mut impl Read,
+    buffer: &'r mut Vec<u8>,
+) -> Option<(&'r str, &'r str, &'r Path)> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length).ok()?;
+    let length = usize::try_from(u32::from_le_bytes(length)).ok()?;
+    if length > LONGEST_QUESTION {
+        return None;
+    }
+    buffer.resize(length, 0);
+    from.read_exact(buffer).ok()?;
+    let mut parts = buffer.splitn(3, |byte| *byte == 0);
+    let mut word = || std::str::from_utf8(parts.next()?).ok();
+    let (kind, detail) = (word()?, word()?);
+    Some((kind, detail, Path::new(OsStr::from_bytes(parts.next()?))))
 }
 
 #[cfg(test)]
@@ -259,8 +301,39 @@ mod tests {
     proptest! {
         #[test]
         fn any_answer_is_survived(said in "(> [a-z]{0,3}\n)?[=!>]? ?([0-9a-z -]{0,30}\n?){0,3}") {
-            let _ = (directory().read_answer(&said), FileSize(Path::new("/f")).read_answer(&said), last_step(&said));
+            let _ = (directory().read_answer(&said), FileSize(Path::new("/f")).read_answer(&said));
+            let _ = last_step(said.as_bytes());
         }
+
+        #[test]
+        fn any_path_survives_the_way(path in prop::collection::vec(1_u8.., 0..300), most: u32) {
+            let question = Question::Directory { path: Path::new(OsStr::from_bytes(&path)).into(), most };
+            let twice = [question.record(), question.record()].concat();
+            let (mut from, mut buffer) = (&twice[..], Vec::new());
+            for _ in 0..2 {
+                let (kind, detail, found) = read_record(&mut from, &mut buffer).unwrap();
+                prop_assert_eq!((kind, detail), ("directory", &*most.to_string()));
+                prop_assert_eq!(found.as_os_str().as_bytes(), &path);
+            }
+            prop_assert!(read_record(&mut from, &mut buffer).is_none());
+        }
+
+        #[test]
+        fn any_record_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..40), length in 0_u32..40) {
+            let record = [&length.to_le_bytes()[..], &bytes].concat();
+            for from in [&bytes, &record] {
+                let _ = read_record(&mut from.as_slice(), &mut Vec::new());
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_too_long_is_refused_before_it_is_read() {
+        let length = u32::try_from(LONGEST_QUESTION + 1).unwrap();
+        let record = [&length.to_le_bytes()[..], &vec![0; LONGEST_QUESTION + 1]].concat();
+        let mut buffer = Vec::new();
+        assert!(read_record(&mut record.as_slice(), &mut buffer).is_none());
+        assert_eq!(buffer.capacity(), 0);
     }
 
     fn directory() -> Question {
@@ -275,7 +348,7 @@ mod tests {
             entries: 5,
             more: true,
         };
-        let said = format!("> open\n> list\n{}", line(&found.numbers()));
+        let said = line(&found.numbers());
         assert_eq!(directory().read_answer(&said).unwrap().unwrap(), Answer::Directory(found));
         let place = HostDirectory { directory: found, inode: u64::MAX, mount: 28 };
         let question = InHost { root: Path::new("/host"), path: Path::new("/p"), most: 7 };
@@ -288,19 +361,29 @@ mod tests {
 
     #[test]
     fn errors_keep_their_number_and_say_where() {
-        let error = directory().read_answer("> open\n! open 107\n").unwrap().unwrap_err();
+        let error = directory().read_answer("! open 107\n").unwrap().unwrap_err();
         assert_eq!(error.errno(), Some(107));
         assert!(error.to_string().starts_with("open failed on /a b\nc: Transport endpoint"), "{error}");
     }
 
     #[test]
-    fn half_an_answer_is_none() {
+    fn half_an_answer_is_none_and_so_is_more_than_one() {
         for said in
             ["", "> open\n", "= 1 2", "= 1 2\n", "= a b c\n", "! open\n", "! open x\n", "\n", "noise\n"]
         {
             assert!(directory().read_answer(said).is_none(), "{said:?}");
         }
-        assert_eq!(last_step("> open\n> list\n"), Some("list"));
-        assert_eq!(last_step(""), None);
+        let whole = "! open 5\n";
+        assert!(directory().read_answer(whole).is_some());
+        for more in ["= ", "\n", whole] {
+            assert!(directory().read_answer(&format!("{whole}{more}")).is_none(), "{more:?} follows");
+        }
+    }
+
+    #[test]
+    fn the_last_step_is_the_last_line_of_its_kind() {
+        assert_eq!(last_step(b"> open\n> list\n"), Some("list"));
+        assert_eq!(last_step(b"> open\n\xff\nnoise\n"), Some("open"));
+        assert_eq!(last_step(b""), None);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -151,7 +150,7 @@ fn cannot_be_killed() {
 
     let again = helpers.look("stalled", &directory(stalled.path()), PATIENCE).unwrap_err();
     assert!(matches!(again, HelperError::StillHung { .. }) && again.is_hang(), "{again}");
-    assert_eq!(helpers.counts().started, counts.started, "no second helper was sent after the first");
+    assert_eq!(helpers.counts().asked, counts.asked, "no second helper was sent after the first");
     helpers.look("fine", &directory(fine.path()), PATIENCE).unwrap();
 
     stalled.kill();
@@ -197,7 +196,7 @@ fn a_helper_holds_no_inherited_descriptor() {
     std::thread::scope(|scope| {
         let stuck = scope.spawn(|| helpers.look("frozen", &directory(frozen.path()), PATIENCE));
         until("the helper is there without the pipe", || {
-            let helper = helpers_at(frozen.path()).first().copied();
+            let helper = helpers_at(&helpers, "frozen").first().copied();
             let open = helper.and_then(|helper| fs::read_dir(format!("/proc/{helper}/fd")).ok());
             open.is_some_and(|mut open| {
                 !open.any(|link| link.and_then(|link| fs::read_link(link.path())).is_ok_and(|to| to == pipe))
@@ -209,23 +208,10 @@ fn a_helper_holds_no_inherited_descriptor() {
     });
 }
 
-/// The children of this process that are helpers at this path. One that is dead has no arguments any more.
-pub(crate) fn helpers_at(path: &Path) -> Vec<u32> {
-    children().into_iter().filter(|child| is_helper_at(*child, path)).collect()
-}
-
-fn children() -> Vec<u32> {
-    let tasks = fs::read_dir("/proc/self/task").unwrap();
-    let lists = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("children")).ok());
-    lists
-        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
-        .collect()
-}
-
-fn is_helper_at(process: u32, path: &Path) -> bool {
-    let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-    let arguments: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-    arguments.contains(&&b"__volmedic-helper"[..]) && arguments.contains(&path.as_os_str().as_bytes())
+/// The processes that are at this volume.
+pub(crate) fn helpers_at(helpers: &Helpers, key: &str) -> Vec<u32> {
+    let processes = helpers.processes().into_iter();
+    processes.filter(|process| process.key.as_deref() == Some(key)).map(|process| process.id).collect()
 }
 
 fn only_a_block_device_is_opened_as_one() {

@@ -14,6 +14,7 @@ mod limits;
 mod mounter;
 mod mounts;
 mod reported;
+mod reused;
 mod stalls;
 mod volume;
 mod watch;
@@ -25,8 +26,16 @@ fn main() {
     if volmedic_testkit::packages::is_root() {
         volmedic_testkit::packages::ensure(&["btrfs-progs", "e2fsprogs", "mount", "xfsprogs"]).unwrap();
     }
-    let tests =
-        [helpers::TESTS, limits::TESTS, mounts::TESTS, stalls::TESTS, reported::TESTS, watch::TESTS].concat();
+    let tests = [
+        helpers::TESTS,
+        limits::TESTS,
+        mounts::TESTS,
+        stalls::TESTS,
+        reported::TESTS,
+        reused::TESTS,
+        watch::TESTS,
+    ]
+    .concat();
     let trials = tests
         .into_iter()
         .map(|(name, test)| {

@@ -7,15 +7,16 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
-use volmedic_host::mounts::{Table, Watch};
+use volmedic_host::mounts::{Changes, Table, Watch};
 
 use super::mounts::Mounted;
-use super::{PATIENCE, Test, block_on};
+use super::{PATIENCE, Test, block_on, until};
 
 pub(crate) const TESTS: &[Test] = &[
     ("every_change_wakes_the_watch", every_change_wakes_the_watch),
     ("a_burst_of_changes_is_reported_in_few_wake_ups_and_to_its_end", a_burst),
     ("another_mount_namespace_is_watched_and_silence_stays_silent", another_namespace),
+    ("a_caller_that_asks_learns_of_each_change_once", a_caller_that_asks),
 ];
 
 async fn until_mounted(watch: &mut Watch, target: &Path, mounted: bool) -> usize {
@@ -151,4 +152,24 @@ fn another_namespace() {
     });
     let error = block_on(async { Watch::at("/proc/self/nothing").unwrap_err() });
     assert!(error.to_string().starts_with("watching /proc/self/nothing failed"), "{error}");
+}
+
+fn a_caller_that_asks() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display();
+    let mut shell = Shell::start();
+    let changes = Changes::of(Some(shell.child.id())).unwrap();
+    for order in [
+        format!("mount -t tmpfs there {path}"),
+        format!("mount -o remount,ro {path}"),
+        format!("mount --bind {path} {path}"),
+        format!("umount {path}"),
+    ] {
+        // What other tests do to their directories may show there as well, but not for ever.
+        until("no change is reported", || !changes.any());
+        shell.order(&order);
+        assert!(changes.any(), "{order}");
+    }
+    until("no change is reported", || !changes.any());
+    assert!(Changes::of(Some(u32::MAX)).unwrap_err().to_string().starts_with("opening /proc/4294967295/"));
 }

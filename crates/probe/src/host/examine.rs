@@ -19,7 +19,7 @@ use super::findings::{Check, Finding, Verdict, conditions};
 use super::memory::{Errors, Memory};
 use super::mounted;
 use super::witness::Facts;
-use super::{Host, Looked, device, evidence, fullness, stalled, text, writable};
+use super::{Host, Looked, device, devices, evidence, fullness, stalled, text, writable};
 use crate::Usage;
 
 /// The block device under a volume and all that it stands on, itself first.
@@ -146,6 +146,7 @@ impl Host {
         let Some(Under { name, number, stack }) = under else {
             // Nothing under it that could be judged, now at least.
             self.note_uncounted(expected, mount.filter(|_| fs_type == b"btrfs"));
+            self.note_devices(expected, Box::default());
             return (None, None);
         };
         let counted = match fs_type {
@@ -164,6 +165,16 @@ impl Host {
             }
         };
         memory.record(Check::Device, Verdict::Seen(found));
+        // A device that is gone has no stack any more. Which one it was is then what people want to know.
+        if !stack.is_empty() {
+            let others = match &counted {
+                Some(Counted::Btrfs(errors)) => self.other_members(stack, errors),
+                _ => Vec::new(),
+            };
+            let stacks: Vec<&[Device]> =
+                [&stack[..]].into_iter().chain(others.iter().map(|other| &other[..])).collect();
+            self.note_devices(expected, devices::of(&stacks));
+        }
 
         let counts = number.and_then(|number| self.sysfs.io_counts(number).ok().flatten());
         let found = stalled::check(name, counts, device::pause(stack), memory, now, self.settings.stalled);
@@ -192,6 +203,16 @@ impl Host {
             }));
         }
         found
+    }
+
+    /// The stacks of a file system's other devices, where it has several.
+    fn other_members(&self, stack: &[Device], errors: &BtrfsErrors) -> Vec<Vec<Device>> {
+        let others = errors.members.iter().filter(|name| stack.iter().all(|device| device.name != **name));
+        let stacks = others.filter_map(|name| {
+            let device = self.sysfs.device_named(name).ok()??;
+            self.sysfs.stack(device.number).ok()
+        });
+        stacks.collect()
     }
 
     /// The file may be on a disk or a server that hangs, so it is a helper's to ask for.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::mount::{UnmountFlags, unmount};
-use volmedic_probe::host::{Expected, Mode, Target};
+use volmedic_probe::host::{Expected, Key, Layer, Mode, Target};
 
 use super::Test;
 use super::eyes::{host, look, messages, settle, shown};
@@ -129,6 +129,12 @@ fn dies() {
     let hidden = mirror.hidden_nodes();
     let host = host();
     assert_eq!(shown(&look(&host, &wanted).sight), "-");
+    let key = Key { driver: wanted.driver.clone(), handle: wanted.handle.clone() };
+    let mut names: Vec<String> = mirror.devices.iter().map(|node| node.replace("/dev/", "")).collect();
+    names.sort();
+    let named = |layer: Layer| names.iter().map(move |name| (layer, name.clone()));
+    let both: Vec<_> = [Layer::Volume, Layer::Disk].into_iter().flat_map(named).collect();
+    assert_eq!(&*host.devices(&key), both, "each device has its name, although no node of it can be seen");
     let file = mirror.path("target/file");
     fs::write(&file, vec![7; 16 << 20]).unwrap();
     fs::File::open(&file).unwrap().sync_all().unwrap();

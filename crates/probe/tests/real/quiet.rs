@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 use volmedic_driver::fault::{Fault, Kind};
 use volmedic_health::Sight;
 use volmedic_host::helper::{Helpers, Limits};
@@ -29,6 +29,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_restart_keeps_what_was_compared_with", restart),
     ("errors_of_the_kernel_come_with_its_words", words),
     ("a_hung_volume_holds_up_nobody_else", hung),
+    ("a_change_of_the_mount_table_is_noticed_however_old_a_table_may_be", noticed),
     ("a_directory_deleted_behind_its_mount_is_told", deleted),
     ("hostile_paths_are_looked_at_and_told_harmlessly", hostile),
 ];
@@ -135,14 +136,14 @@ fn dead_disk() {
     driver.faults().inject(Fault::ImageTruncated, Some(&volume.id)).unwrap();
     let failing = |seen: &str| seen.contains("Inaccessible/RWIOError");
     settle(&host, &wanted, "its disk fails", failing);
-    let before = host.helpers().counts().started;
+    let before = host.helpers().counts().asked;
     let looks = 60;
     for _ in 0..looks {
         let seen = look(&host, &wanted).sight;
         assert!(failing(&shown(&seen)), "{}", messages(&seen));
     }
-    // One helper of each look asks for the size of the image, on another disk.
-    let accesses = host.helpers().counts().started - before - looks;
+    // One question of each look asks for the size of the image, on another disk.
+    let accesses = host.helpers().counts().asked - before - looks;
     assert!(accesses <= 10, "{accesses} of {looks} checks accessed the dead disk");
     driver.faults().clear(Fault::ImageTruncated, Some(&volume.id)).unwrap();
     settle(&host, &wanted, "its disk works again", |seen| seen == "-");
@@ -275,6 +276,36 @@ fn hung() {
     });
     driver.faults().clear(Fault::MounterFrozen, Some(&frozen.id)).unwrap();
     settle(&host, &of_frozen, "after the hang", |seen| seen == "-");
+}
+
+/// The kernel reports each change of the mount table, so how long a table is used otherwise does not matter.
+fn noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().canonicalize().unwrap();
+    let settings =
+        Settings { table_age: Duration::from_hours(1), confirm: Duration::ZERO, ..Settings::default() };
+    let host = Host::new(Arc::new(Helpers::new(Limits::default())), settings);
+    let wanted = Expected {
+        driver: "kubernetes.io/local-volume".into(),
+        handle: "pv-2".into(),
+        mode: Mode::Filesystem,
+        staging: None,
+        targets: vec![Target {
+            path: target.clone(),
+            read_only: false,
+            pod: "shop/web-0".into(),
+            parts: Vec::new(),
+        }],
+    };
+    for _ in 0..3 {
+        rustix::mount::mount("none", &target, "tmpfs", MountFlags::empty(), c"size=1m").unwrap();
+        settle(&host, &wanted, "it is mounted", |seen| seen == "-");
+        mount_remount(&target, MountFlags::BIND | MountFlags::RDONLY, "").unwrap();
+        settle(&host, &wanted, "it is read-only", |seen| seen == "Inaccessible/ReadOnlyFilesystem");
+        unmount(&target, UnmountFlags::DETACH).unwrap();
+        settle(&host, &wanted, "it is not mounted", |seen| seen == "Inaccessible/VolumeUnmounted");
+        host.keep(|_| false);
+    }
 }
 
 /// A volume that is only a directory of the host, as local volumes are.

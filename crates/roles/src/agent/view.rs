@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use volmedic_health::{Ledger, Subject, Tally};
 use volmedic_inventory::node::Inventory;
 use volmedic_monitor::Board;
-use volmedic_probe::host::Host;
-use volmedic_report::{AgentPicture, DriverPicture, HelperCounts, Sick};
+use volmedic_probe::host::{self, Host};
+use volmedic_report::{AgentPicture, ClaimDevice, DriverPicture, HelperCounts, Sick};
 
 use super::ports::in_use;
 use super::usage::Usages;
@@ -23,6 +23,8 @@ pub(super) struct Picture(Arc<Mutex<Option<Source>>>);
 
 #[derive(Debug)]
 pub(super) struct Source {
+    /// The name of this node.
+    pub(super) node: Arc<str>,
     pub(super) board: Board,
     pub(super) inventory: Arc<Inventory>,
     pub(super) host: Arc<Host>,
@@ -68,7 +70,31 @@ impl Source {
             } else {
                 Vec::new()
             },
+            node: self.node.clone(),
+            devices: self.devices(),
         }
+    }
+
+    /// The block devices under the claims that pods on this node use.
+    fn devices(&self) -> Vec<ClaimDevice> {
+        let mut devices = Vec::new();
+        for volume in self.inventory.volumes().all() {
+            let key = host::Key { driver: volume.driver.clone(), handle: volume.handle.clone() };
+            let below = self.host.devices(&key);
+            for used in in_use(&volume) {
+                let Some(claim) = &used.claim else { continue };
+                let volume_name = used.pv.as_ref().or(volume.pv.as_ref());
+                devices.extend(below.iter().map(|(layer, device)| ClaimDevice {
+                    driver: volume.driver.clone(),
+                    namespace: (&*claim.namespace).into(),
+                    claim: (&*claim.name).into(),
+                    volume: volume_name.cloned().unwrap_or_default(),
+                    device: device.as_str().into(),
+                    layer: layer.name(),
+                }));
+            }
+        }
+        devices
     }
 
     fn picture(&self, limit: usize) -> volmedic_report::Picture {

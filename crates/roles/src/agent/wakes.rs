@@ -145,6 +145,8 @@ pub(super) async fn fs_errors(
             told = errors.next() => match told {
                 Ok(told) => {
                     let devices: HashSet<DeviceNumber> = told.into_iter().flat_map(|error| error.devices).collect();
+                    // The file system may be read-only now, which is no change of the mount table.
+                    host.mounts_changed();
                     let Ok(table) = host.table() else { continue };
                     let keys = keys(&inventory, |volume| {
                         mount_of(&table, volume).is_some_and(|mount| devices.contains(&mount.device()))
@@ -185,23 +187,30 @@ fn mark(
     refused: &mut HashSet<(DeviceNumber, u32)>,
 ) {
     let Ok(table) = host.table() else { return };
-    let mut wanted = HashSet::new();
-    let mut there = HashSet::new();
+    let (mut wanted, mut marked, mut there) = (HashSet::new(), HashSet::new(), HashSet::new());
     for volume in inventory.volumes().all() {
         let Some(mount) = mount_of(&table, &volume) else { continue };
         if !FsErrors::may_mark(mount.fs_type()) {
             continue;
         }
-        wanted.insert(mount.device());
-        let place = (mount.device(), mount.id());
+        let device = mount.device();
+        let place = (device, mount.id());
         there.insert(place);
-        if errors.is_marked(mount) || refused.contains(&place) {
+        // A mark is of the file system, and hundreds of volumes may be directories of one. The mount that it was set through
+        // keeps the device's number from being given to another file system.
+        if wanted.insert(device) && table.of_device(device).any(|mount| errors.is_marked(mount)) {
+            marked.insert(device);
+        }
+        if marked.contains(&device) || refused.contains(&place) {
             continue;
         }
         // One that cannot be marked is polled like all others; it is not asked again through the same mount.
-        if let Err(error) = errors.mark(helpers, &format!("mark {}", mount.device()), mount, deadline) {
-            tracing::debug!(driver = &*volume.driver, handle = &*volume.handle, "{error}");
-            refused.insert(place);
+        match errors.mark(helpers, &format!("mark {device}"), mount, deadline) {
+            Ok(()) => drop(marked.insert(device)),
+            Err(error) => {
+                tracing::debug!(driver = &*volume.driver, handle = &*volume.handle, "{error}");
+                refused.insert(place);
+            }
         }
     }
     refused.retain(|place| there.contains(place));
@@ -232,6 +241,8 @@ pub(super) async fn kernel_log(
             records.iter().flat_map(|record| evidence.add(record)).collect()
         };
         if !about.is_empty() {
+            // As above: the log may say that a file system is read-only now.
+            host.mounts_changed();
             let Ok(table) = host.table() else { continue };
             let keys = keys(&inventory, |volume| is_about(&about, &table, volume));
             if limit.send(keys, &disturbed).await.is_err() {
