@@ -9,9 +9,11 @@
 //! Both need a profile that unwinds. This crate does not compile with another one, and `cargo xtask tidy` refuses it.
 
 use std::any::Any;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::Cell;
 use std::future::{Future, pending, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
+use std::sync::OnceLock;
 use std::task::Poll;
 
 #[cfg(panic = "abort")]
@@ -19,6 +21,22 @@ compile_error!("a panic in the work for one volume must not end the process: rem
 
 /// The exit code of a process that ended because of an internal error, as in sysexits.h.
 pub const INTERNAL_ERROR: i32 = 70;
+
+/// Where a process reports its panics. Standard error may be a pipe that nothing reads, and a panic must not wait for that.
+#[derive(Debug, Clone, Copy)]
+pub struct Outlet {
+    /// Never waits.
+    pub write: fn(&str),
+    /// Called before the process ends. Waits for a bounded time.
+    pub flush: fn(),
+}
+
+static OUTLET: OnceLock<Outlet> = OnceLock::new();
+
+/// From now on, panics are reported there instead of on standard error. The first caller decides.
+pub fn report_through(outlet: Outlet) {
+    let _ = OUTLET.set(outlet);
+}
 
 thread_local! {
     /// How many calls that catch panics are on this thread's stack.
@@ -30,7 +48,10 @@ thread_local! {
 pub fn end_process_on_panic() {
     let report = take_hook();
     set_hook(Box::new(move |panic| {
-        report(panic);
+        match OUTLET.get() {
+            Some(outlet) => (outlet.write)(&describe(panic)),
+            None => report(panic),
+        }
         // A thread that is ending has no such value any more, and catches nothing.
         if CATCHING.try_with(Cell::get).unwrap_or(0) == 0 {
             tracing::error!(
@@ -38,9 +59,20 @@ pub fn end_process_on_panic() {
                 at = panic.location().map(tracing::field::display),
                 "internal error (bug): the process ends, because it cannot do without what panicked; please report it"
             );
+            if let Some(outlet) = OUTLET.get() {
+                (outlet.flush)();
+            }
             std::process::exit(INTERNAL_ERROR);
         }
     }));
+}
+
+/// As the standard library says it.
+fn describe(panic: &PanicHookInfo<'_>) -> String {
+    let thread = std::thread::current();
+    let text = format!("thread '{}' {panic}", thread.name().unwrap_or("<unnamed>"));
+    let backtrace = Backtrace::capture();
+    if backtrace.status() == BacktraceStatus::Captured { format!("{text}\n{backtrace}") } else { text }
 }
 
 /// The result of a future, or the message of its panic. After a panic it is never polled again.

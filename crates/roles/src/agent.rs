@@ -119,6 +119,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let board = Board::new(Ledger::new(Policy { remind_every, ..Policy::default() }));
     let usages = Arc::new(Usages::default());
     picture.attach(view::Source {
+        node: config.node.as_str().into(),
         board: board.clone(),
         inventory: inventory.clone(),
         host: host.clone(),
@@ -300,6 +301,12 @@ fn recall(shelf: &Shelf) -> Memory {
     let (memory, trouble) = shelf.load();
     if let Some(trouble) = trouble {
         tracing::warn!("{trouble}");
+    }
+    if let Err(error) = shelf.reserve() {
+        tracing::warn!(
+            "no place could be reserved in {}: {error}; when the disk is full, reports cannot be kept; check --state-dir",
+            shelf.place().display()
+        );
     }
     memory
 }

@@ -45,6 +45,7 @@ impl Process {
     /// Serves metrics and health checks, if that is wanted. A port in use is an error now.
     pub async fn serve_http(&mut self, args: &HttpArgs, mut registry: Registry) -> anyhow::Result<()> {
         volmedic_listen::register(&mut registry);
+        crate::build_info::register(&mut registry);
         if let Some(address) = args.http_endpoint {
             let served = http::serve(address, &args.metrics_path, Arc::new(registry), self.health.clone());
             self.servers.spawn(served.await?);

@@ -15,6 +15,7 @@ pub mod objects;
 pub mod part;
 pub mod python;
 pub mod sanity;
+pub mod seed;
 pub mod sidecars;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -34,6 +35,7 @@ mod remains;
 pub use cluster::Cluster;
 pub use control_plane::ControlPlane;
 pub use part::Part;
+pub use seed::seed;
 
 pub use digest::hex_digest;
 pub use volmedic_packages as packages;

@@ -1,7 +1,6 @@
 //! The command line, and what each command runs.
 
 use std::error::Error;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -9,7 +8,7 @@ use tracing::Level;
 
 use volmedic_cli::{conformance, doctor, explain, fault, heal, report, status};
 use volmedic_roles::{agent, controller, driver, hub, mounter, watch};
-use volmedic_runtime::logging::Logging;
+use volmedic_runtime::logging::{self, Delivery, Logging};
 
 use crate::manual;
 
@@ -67,6 +66,16 @@ impl Role {
         if let Self::Controller(args) = self { args.verbosity() } else { None }
     }
 
+    /// What runs permanently must not wait until its log is read.
+    fn delivery(&self) -> Delivery {
+        match self {
+            Self::Agent(_) | Self::Controller(_) | Self::Driver(_) | Self::Hub(_) | Self::Mounter(_) => {
+                Delivery::Lossy
+            }
+            _ => Delivery::Complete,
+        }
+    }
+
     /// The default log level. Where the output is for people, log lines would be in the way.
     fn usual_level(&self) -> Option<Level> {
         match self {
@@ -81,7 +90,7 @@ impl Role {
 }
 
 pub(crate) fn run(cli: Cli) -> ExitCode {
-    cli.logging.start(cli.role.verbosity(), cli.role.usual_level());
+    cli.logging.start(cli.role.verbosity(), cli.role.usual_level(), cli.role.delivery());
     let outcome = match cli.role {
         Role::Agent(args) => agent::run(*args),
         Role::Completions(args) => manual::completions::run(&args, Cli::command()),
@@ -108,8 +117,7 @@ fn ended(outcome: Result<ExitCode, Box<dyn Error>>) -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            // If this fails too, there is nowhere left to report it.
-            let _ = writeln!(io::stderr(), "volmedic: {}", chain(&*error));
+            logging::say(&format!("volmedic: {}", chain(&*error)));
             ExitCode::FAILURE
         }
     }

@@ -14,5 +14,7 @@ fn main() -> ExitCode {
     volmedic_host::helper::run_if_asked();
     allocator::tune();
     let words = volmedic_roles::controller::with_two_dashes(std::env::args_os().collect());
-    app::run(app::Cli::parse_from(words))
+    let code = app::run(app::Cli::parse_from(words));
+    volmedic_runtime::logging::flush();
+    code
 }

@@ -303,7 +303,9 @@ impl Pen {
         if self.dry_since.is_none() {
             self.dry_since = Some(Instant::now());
             tracing::warn!(
-                "reports cannot be kept in {}: {why}; a restart may repeat them; check --state-dir",
+                "reports cannot be kept in {}: {why}; they are sent all the same. If the agent ends before this is \
+                 corrected, its next start may report again what was reported from now on, and may not report what was not \
+                 sent yet and what recovers meanwhile; check --state-dir",
                 shelf.place().display()
             );
         }
@@ -315,6 +317,25 @@ mod tests {
     use volmedic_api::Kind;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_disk_that_fails_delays_nothing_and_the_page_is_written_when_it_is_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let shelf = Shelf::open(dir.path(), "n").unwrap();
+        shelf.load();
+        let (mut pen, page) = (Pen::default(), shelf.page(&Memory::default()).unwrap());
+        // Root may write to anything, but not to a directory as if it were a file.
+        std::fs::create_dir(dir.path().join("journal-0")).unwrap();
+        for _ in 0..2 {
+            pen.write(&shelf, page.clone()).await;
+            assert!(pen.dry_since.is_some() && pen.last.is_none());
+        }
+        std::fs::remove_dir(dir.path().join("journal-0")).unwrap();
+        pen.write(&shelf, page.clone()).await;
+        assert!(pen.dry_since.is_none() && pen.last.is_some());
+        let text = std::fs::read(dir.path().join("journal-0")).unwrap();
+        assert!(text.windows(page.len()).any(|part| part == page));
+    }
 
     #[test]
     fn each_pod_is_told_of_its_own_claim() {

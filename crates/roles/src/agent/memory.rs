@@ -1,29 +1,32 @@
 //! What was told, kept on disk: the agent may write events but not read them all, so it has to remember by itself.
 //!
-//! Written as a whole beside the old one, made to last, and put in its place, so that whenever the power goes there is
-//! one that makes sense. A change is in here before it is sent, as one that is still to be sent; after a restart it is
-//! sent again as the very same change, which whoever knows it already does not count twice.
+//! Written as a whole into one of two slots, so that whenever the power goes there is one that makes sense, and a full disk
+//! does not stop it. A change is in here before it is sent, as one that is still to be sent; after a restart it is sent again
+//! as the very same change, which a reader that knows it already does not count twice.
 
+mod slots;
 mod words;
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use volmedic_api::ObjectRef;
 use volmedic_health::{Memo, Transition, Volume};
 use volmedic_probe::host::{Baseline, Key};
 
+use slots::{Files, Kept, LONGEST, Slots};
 use words::{AudienceWords, MemoWords, ObjectWords, TransitionWords};
 
-const FILE: &str = "agent.json";
-const NEW: &str = "agent.json.new";
-/// What could not be read is kept here; one of it, the latest.
-const ASIDE: &str = "agent.json.unreadable";
+/// What earlier versions wrote, and what one of them left half done.
+const OLD: [&str; 2] = ["agent.json", "agent.json.new"];
+/// What could not be read is kept in a file with this behind its name; one of it, the latest.
+const ASIDE: &str = ".unreadable";
 const FORMAT: &str = "volmedic-agent/1";
-/// A longer file is not ours.
-const LONGEST: u64 = 64 << 20;
 
 /// All that must outlive a restart.
 #[derive(Debug, Default)]
@@ -42,7 +45,7 @@ pub(crate) struct Memory {
 pub(crate) struct Unsent {
     pub(crate) transition: Transition,
     pub(crate) about: Vec<ObjectRef>,
-    pub(crate) known_as: Option<std::sync::Arc<str>>,
+    pub(crate) known_as: Option<Arc<str>>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -90,6 +93,8 @@ impl BaselineWords {
 pub(crate) struct Shelf {
     directory: PathBuf,
     node: String,
+    /// Shared with the thread that writes; one at a time does.
+    slots: Arc<Mutex<Slots<Files>>>,
 }
 
 impl Shelf {
@@ -97,13 +102,64 @@ impl Shelf {
     pub(crate) fn open(directory: &Path, node: &str) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        Ok(Self { directory: directory.to_owned(), node: node.to_owned() })
+        let slots = Arc::new(Mutex::new(Slots::new(Files::new(directory))));
+        Ok(Self { directory: directory.to_owned(), node: node.to_owned(), slots })
     }
 
-    /// What was remembered, and a sentence if it could not be read. What cannot be read is put aside, so that somebody
-    /// can look at it and the next start is not troubled by it again.
+    /// Takes the place on disk that is written to later, when there may be none. After what is there was loaded.
+    pub(crate) fn reserve(&self) -> io::Result<()> {
+        self.slots.lock().reserve()
+    }
+
+    /// What was remembered, and a sentence if it could not be read. What cannot be read is kept aside, so that somebody
+    /// can read it.
     pub(crate) fn load(&self) -> (Memory, Option<String>) {
-        let path = self.directory.join(FILE);
+        let mut slots = self.slots.lock();
+        let cleared = slots.medium().clear(ASIDE);
+        let kept = slots.load();
+        if self.is_old_file_newer(slots.medium(), &kept) {
+            return self.load_old();
+        }
+        let (slot, why) = match kept {
+            Kept::Nothing => {
+                let path = cleared.transpose().map(|moved| moved.map(|path| path.display().to_string()));
+                let trouble = path.map(|moved| {
+                    let put = moved.map(|path| format!("it was put aside as {path}"));
+                    unusable(&self.directory, "what is there is not a regular file", put)
+                });
+                return (Memory::default(), trouble);
+            }
+            Kept::Damaged { slot, why } => (slot, why),
+            Kept::Page { slot, text } => match self.parse(&text) {
+                Ok(memory) => return (memory, None),
+                Err(why) => (slot, why),
+            },
+        };
+        let path = slots.medium().path(slot);
+        // A copy: a slot that is moved away would take its place on disk with it.
+        let aside = aside(&path);
+        let copied = fs::copy(&path, &aside).map(|_| format!("a copy was put aside as {}", aside.display()));
+        if copied.is_err() {
+            // Part of one is of no use to anybody, and takes room where there is none.
+            let _ = fs::remove_file(&aside);
+        }
+        (Memory::default(), Some(unusable(&path, &why, copied)))
+    }
+
+    /// The file of an earlier version goes away once a slot was written. It is there with a newer slot only if we were killed
+    /// in between, and with an older one if the earlier version ran again.
+    fn is_old_file_newer(&self, files: &Files, kept: &Kept) -> bool {
+        let written =
+            |path: &Path| -> Option<SystemTime> { fs::symlink_metadata(path).ok()?.modified().ok() };
+        let Some(old) = written(&self.directory.join(OLD[0])) else { return false };
+        match kept {
+            Kept::Page { slot, .. } => written(&files.path(*slot)).is_none_or(|slot| slot < old),
+            Kept::Nothing | Kept::Damaged { .. } => true,
+        }
+    }
+
+    fn load_old(&self) -> (Memory, Option<String>) {
+        let path = self.directory.join(OLD[0]);
         let why = match read(&path) {
             Ok(None) => return (Memory::default(), None),
             Ok(Some(text)) => match self.parse(&text) {
@@ -112,16 +168,9 @@ impl Shelf {
             },
             Err(error) => error.to_string(),
         };
-        let aside = self.directory.join(ASIDE);
-        let put = match fs::rename(&path, &aside) {
-            Ok(()) => format!("it was put aside as {}", aside.display()),
-            Err(error) => format!("it could not be put aside either: {error}"),
-        };
-        let sentence = format!(
-            "the reports kept in {} cannot be used: {why}; {put}, and what is wrong now is reported again",
-            path.display()
-        );
-        (Memory::default(), Some(sentence))
+        let aside = aside(&path);
+        let moved = fs::rename(&path, &aside).map(|()| format!("it was put aside as {}", aside.display()));
+        (Memory::default(), Some(unusable(&path, &why, moved)))
     }
 
     /// What to write; made where the memory is consistent, written elsewhere.
@@ -142,19 +191,18 @@ impl Shelf {
         })
     }
 
-    /// Puts a page in the place of the old one. When this returns, it lasts.
+    /// Puts a page in the place of the one before the last. When this returns, it lasts.
     pub(crate) fn save(&self, page: &[u8]) -> io::Result<()> {
-        use std::os::unix::fs::OpenOptionsExt;
-        let (new, path) = (self.directory.join(NEW), self.directory.join(FILE));
-        let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
-        file.write_all(page)?;
-        file.sync_all()?;
-        fs::rename(&new, &path)?;
-        File::open(&self.directory)?.sync_all()
+        self.slots.lock().save(page)?;
+        for old in OLD {
+            // There is none but once; one that stays is older than the slot, and is not read.
+            let _ = fs::remove_file(self.directory.join(old));
+        }
+        Ok(())
     }
 
-    pub(crate) fn place(&self) -> PathBuf {
-        self.directory.join(FILE)
+    pub(crate) fn place(&self) -> &Path {
+        &self.directory
     }
 
     fn parse(&self, text: &[u8]) -> Result<Memory, String> {
@@ -182,6 +230,20 @@ impl Shelf {
     }
 }
 
+fn aside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ASIDE);
+    name.into()
+}
+
+fn unusable(path: &Path, why: &str, put: io::Result<String>) -> String {
+    let put = put.unwrap_or_else(|error| format!("it could not be put aside either: {error}"));
+    format!(
+        "the reports kept in {} cannot be used: {why}; {put}, and what is wrong now is reported again",
+        path.display()
+    )
+}
+
 /// The file, if there is one. Nothing but a plain file is opened: not a pipe that would wait for a writer.
 fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match fs::symlink_metadata(path) {
@@ -197,123 +259,4 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use volmedic_api::Kind;
-    use volmedic_health::{Change, Condition, Held, Reason, Status, Subject, Vantage};
-
-    use super::*;
-
-    fn memory() -> Memory {
-        let at: jiff::Timestamp = "2026-08-21T10:14:30Z".parse().unwrap();
-        let condition = Condition::new(Status::Degraded, Reason::new("OutOfCapacity"), "99 % used");
-        let pod = ObjectRef::new(Kind::Pod, "shop", "web-0", "uid");
-        let vantage = Vantage::Host("n".into());
-        Memory {
-            memos: vec![Memo {
-                subject: Subject::volume("d", "v"),
-                vantage: vantage.clone(),
-                told: vec![Held { condition: condition.clone(), since: at }],
-                told_at: at,
-                blind_since: None,
-                flapping_since: Some(at),
-            }],
-            audiences: vec![(Volume { driver: "d".into(), handle: "v".into() }, vec![pod.clone()])],
-            unsent: vec![Unsent {
-                transition: Transition {
-                    at,
-                    subject: Subject::volume("d", "v"),
-                    vantage,
-                    change: Change::Appeared { condition, since: at },
-                },
-                about: vec![pod],
-                known_as: Some("claim shop/data".into()),
-            }],
-            baselines: vec![(
-                Key { driver: "d".into(), handle: "v".into() },
-                Baseline { staged: Some("/k/globalmount".into()), answered: true, ..Baseline::default() },
-            )],
-        }
-    }
-
-    #[test]
-    fn what_was_saved_is_loaded() {
-        let dir = tempfile::tempdir().unwrap();
-        let shelf = Shelf::open(&dir.path().join("deep/state"), "n").unwrap();
-        let (empty, trouble) = shelf.load();
-        assert!(empty.memos.is_empty() && trouble.is_none());
-        let memory = memory();
-        for _ in 0..2 {
-            shelf.save(&shelf.page(&memory).unwrap()).unwrap();
-        }
-        let (read, trouble) = shelf.load();
-        assert_eq!(trouble, None);
-        let Memory { memos, audiences, unsent, baselines } = read;
-        assert_eq!((memos, audiences), (memory.memos, memory.audiences));
-        assert_eq!((unsent, baselines), (memory.unsent, memory.baselines));
-    }
-
-    /// As version 0.1 wrote it, with one of everything that it could write.
-    #[test]
-    fn a_file_of_an_earlier_version_is_read_without_a_loss() {
-        let text = include_str!("../../fixtures/agent-v0.1.json");
-        let dir = tempfile::tempdir().unwrap();
-        let shelf = Shelf::open(dir.path(), "worker-7").unwrap();
-        fs::write(shelf.place(), text).unwrap();
-        let (memory, trouble) = shelf.load();
-        assert_eq!(trouble, None);
-        let Memory { memos, audiences, unsent, baselines } = &memory;
-        assert_eq!((memos.len(), audiences.len(), unsent.len(), baselines.len()), (3, 1, 2, 1));
-        // Written again, it has what that version wrote, and what was added since at its default.
-        let mut written: serde_json::Value = serde_json::from_slice(&shelf.page(&memory).unwrap()).unwrap();
-        let device = written["baselines"][0]["baseline"]["device"].as_object_mut().unwrap();
-        assert_eq!(device.remove("file"), Some(serde_json::Value::Null));
-        assert_eq!(device.remove("detached"), Some(false.into()));
-        assert_eq!(written, serde_json::from_str::<serde_json::Value>(text).unwrap());
-    }
-
-    #[test]
-    fn what_cannot_be_used_is_put_aside_with_a_sentence() {
-        let check = |content: &str, expected: &str| {
-            let dir = tempfile::tempdir().unwrap();
-            let shelf = Shelf::open(dir.path(), "n").unwrap();
-            fs::write(shelf.place(), content).unwrap();
-            let (memory, trouble) = shelf.load();
-            assert!(memory.memos.is_empty());
-            let trouble = trouble.expect("a sentence");
-            assert!(trouble.contains(expected), "{trouble}");
-            assert_eq!(fs::read_to_string(dir.path().join(ASIDE)).unwrap(), content);
-            assert_eq!(shelf.load().1, None, "told once");
-        };
-        check("", "makes no sense");
-        check("{\"format\":\"volmedic-agent/1\",\"node\":\"n\",\"memos\":[{\"dri", "makes no sense");
-        check("{\"format\":\"volmedic-agent/9\",\"node\":\"n\"}", "this release reads");
-        check("{\"format\":\"volmedic-agent/1\",\"node\":\"other\"}", "it is about node \"other\"");
-    }
-
-    #[test]
-    fn whatever_lies_there_is_survived() {
-        let dir = tempfile::tempdir().unwrap();
-        let shelf = Shelf::open(dir.path(), "n").unwrap();
-        fs::create_dir(shelf.place()).unwrap();
-        let (_, trouble) = shelf.load();
-        assert!(trouble.is_some_and(|trouble| trouble.contains("not a regular file")));
-        std::os::unix::fs::symlink("/etc/passwd", shelf.place()).unwrap();
-        let (_, trouble) = shelf.load();
-        assert!(trouble.is_some_and(|trouble| trouble.contains("not a regular file")));
-        // A page cut off anywhere is no page.
-        let page = shelf.page(&memory()).unwrap();
-        for length in 0..page.len() {
-            assert!(shelf.parse(&page[..length]).is_err(), "at {length}");
-        }
-    }
-
-    #[test]
-    fn a_new_page_that_was_not_finished_takes_nothing_from_the_old_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let shelf = Shelf::open(dir.path(), "n").unwrap();
-        shelf.save(&shelf.page(&memory()).unwrap()).unwrap();
-        fs::write(dir.path().join(NEW), "{\"form").unwrap();
-        let (read, trouble) = shelf.load();
-        assert_eq!((read.memos.len(), trouble), (1, None));
-    }
-}
+mod tests;

@@ -36,6 +36,17 @@ async fn what_a_scrape_shows() {
     shows(&agent, r#"volmedic_helpers{state="stuck"} 0"#).await;
     let claim = format!(r#"{{namespace="{namespace}",persistentvolumeclaim="data"}}"#);
     shows(&agent, &format!("kubelet_volume_stats_capacity_bytes{claim}")).await;
+    shows(&agent, &format!(r#"volmedic_build_info{{version="{}"}} 1"#, env!("CARGO_PKG_VERSION"))).await;
+    let (_, text) = agent.get("/metrics").await;
+    let of_claim = format!(
+        r#"volmedic_volume_device_info{{driver_name="{driver}",namespace="{namespace}",persistentvolumeclaim="data","#
+    );
+    let devices: Vec<&str> = text.lines().filter(|line| line.starts_with(&of_claim)).collect();
+    for layer in ["volume", "disk"] {
+        let ends = format!(r#"",layer="{layer}"}} 1"#);
+        let found = devices.iter().filter(|line| line.contains(r#",device="loop"#) && line.ends_with(&ends));
+        assert_eq!(found.count(), 1, "{layer}: {devices:?} in\n{text}");
+    }
     let (_, text) = agent.get("/metrics").await;
     assert!(!text.contains("csi_node_volume_health_status{"), "healthy volumes have no series");
     stage.harm(Fault::ReadOnly, &data);

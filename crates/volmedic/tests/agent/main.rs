@@ -18,6 +18,7 @@ mod hostile;
 mod http;
 #[path = "../../../heal/tests/api/kind.rs"]
 mod kind;
+mod log_pipe;
 mod node_report;
 mod outage;
 #[path = "../../../heal/tests/api/pki.rs"]
