@@ -1,5 +1,6 @@
 //! The heal command: a person asks the healer in the hub to have one claim's volume mended.
 
+mod approve;
 mod ask;
 mod show;
 
@@ -20,15 +21,17 @@ const REFUSED: u8 = 3;
 /// Ask the healer to have the volume of a claim mended now, or what would stand in the way.
 ///
 /// A person stands above the pause after a try, the give-up and the consent, and above nothing else. Whoever may change
-/// the claim may ask. The hub must run with --heal. See docs/healing.md.
+/// the claim may ask. The hub must run with --heal. With --approve nothing is asked: it records consent to one remedy, for
+/// claims whose mode is approve. See docs/healing.md.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
   volmedic heal data -n shop --dry-run
   volmedic heal data -n shop
+  volmedic heal data -n shop --approve --remedy RecreatePods
 
 Exit codes: 0 when the driver says that the volume is well wherever it is used (with --dry-run: when nothing stands in the \
-way), 1 when it is not or could not be asked, 2 when the command line is wrong, 3 when a guard stands in the way.")]
+way, with --approve: when the consent was written), 1 when it is not or could not be asked, 2 when the command line is wrong, 3 when a guard stands in the way.")]
 pub struct Args {
     /// The claim.
     #[arg(value_name = "CLAIM")]
@@ -39,6 +42,12 @@ pub struct Args {
     /// Say what would stand in the way, and do nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Consent to a remedy for the current problem of the claim. Has an effect where the remedy's mode is approve.
+    #[arg(long, requires = "remedy", conflicts_with = "dry_run")]
+    approve: bool,
+    /// Remedy that the consent is for. Consent to one remedy is no consent to the other.
+    #[arg(long, value_enum, ignore_case = true, requires = "approve", value_name = "REMEDY")]
+    remedy: Option<Consent>,
     /// How the answer is shown.
     #[arg(long, short, value_enum, default_value_t = Output::Table, value_name = "FORMAT")]
     output: Output,
@@ -47,6 +56,21 @@ pub struct Args {
     timeout: Duration,
     #[command(flatten)]
     reach: ReachArgs,
+}
+
+/// Remedies for which a person can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Consent {
+    #[value(name = "NodeHealer")]
+    NodeHealer,
+    #[value(name = "RecreatePods")]
+    RecreatePods,
+}
+
+/// What came of it: an answer of the healer, or a consent that was written.
+enum Done {
+    Asked(Reply),
+    Approved(approve::Approved),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -63,16 +87,20 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         let (client, deadline) = (reach.client, reach.deadline);
         let errand =
             ask::Errand { client, namespace, claim: args.claim.clone(), deadline, patience: args.timeout };
-        errand.ask(args.dry_run).await
+        match args.remedy.filter(|_| args.approve) {
+            Some(remedy) => errand.approve(remedy).await.map(Done::Approved),
+            None => errand.ask(args.dry_run).await.map(Done::Asked),
+        }
     });
     runtime.shutdown_background();
-    let reply = asked?;
-    let text = match args.output {
-        Output::Table => show::table(&args.claim, &reply),
-        Output::Json => format!("{}\n", serde_json::to_string_pretty(&reply)?),
+    let (text, code) = match (asked?, args.output) {
+        (Done::Asked(reply), Output::Table) => (show::table(&args.claim, &reply), code(&reply)),
+        (Done::Asked(reply), Output::Json) => (serde_json::to_string_pretty(&reply)? + "\n", code(&reply)),
+        (Done::Approved(approved), Output::Table) => (approve::text(&approved), 0),
+        (Done::Approved(approved), Output::Json) => (serde_json::to_string_pretty(&approved)? + "\n", 0),
     };
     std::io::stdout().write_all(text.as_bytes())?;
-    Ok(ExitCode::from(code(&reply)))
+    Ok(ExitCode::from(code))
 }
 
 /// The worst of all places counts; what went wrong is worse than what was not done.

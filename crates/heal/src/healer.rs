@@ -150,11 +150,11 @@ pub struct Healer {
 }
 
 impl Healer {
-    /// Starts to work at once: start it only while leading, and drop it when that ends.
+    /// Starts to work immediately: start it only while leading, and drop it when that ends. Without a dialer no relay is used.
     pub fn start(
         client: &Client,
         options: Options,
-        dialer: Dialer,
+        dialer: impl Into<Option<Dialer>>,
         eyes: impl Eyes,
         teller: impl Teller,
         metrics: Metrics,
@@ -162,11 +162,23 @@ impl Healer {
         let (handle, triggers) = Handle::new();
         let cluster = KubeCluster::new(client.clone(), options.filters.clone());
         let nodes = NodeStates::start(client.clone());
-        let registry = Registry::new(client.clone(), dialer.clone(), &options, metrics.clone());
+        let dialer: Option<Dialer> = dialer.into();
+        let registry =
+            dialer.clone().map(|dialer| Registry::new(client.clone(), dialer, &options, metrics.clone()));
         let (news, relays) = mpsc::channel(64);
         let task = tokio::spawn(async move {
+            let follow = async {
+                match registry {
+                    Some(registry) => registry.run(news).await,
+                    // The other end takes it for the end of all relays if this one is dropped.
+                    None => {
+                        let _news = news;
+                        std::future::pending::<()>().await;
+                    }
+                }
+            };
             tokio::select! {
-                () = registry.run(news) => {}
+                () = follow => {}
                 () = run(options, cluster, dialer, eyes, nodes, teller, metrics, relays, triggers) => {}
             }
         });

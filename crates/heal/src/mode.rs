@@ -68,7 +68,7 @@ pub enum Source {
     Default,
     /// More was asked for than the operator lets anybody ask for.
     Ceiling,
-    /// Reports may be forged, so nothing is done because of them.
+    /// Reports may be forged, or the healer's tokens are not limited, so nothing is done.
     Unverified,
     /// The claim's annotation is no mode, so nothing is done.
     Misspelt(Box<str>),
@@ -83,7 +83,7 @@ impl fmt::Display for Source {
             Self::Default => f.write_str("by default"),
             Self::Ceiling => f.write_str("because the operator allows no more than that"),
             Self::Unverified => f.write_str(
-                "because reports are unverified: an admission policy of Volmedic is missing or was changed",
+                "because an admission policy of Volmedic that healing relies on is missing or was changed",
             ),
             Self::Misspelt(why) => write!(f, "because of the claim's annotation: {why}"),
         }

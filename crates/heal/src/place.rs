@@ -15,6 +15,10 @@ pub struct Place {
 }
 
 impl Place {
+    /// Stands for the driver of a local volume, which the kubelet mounts by itself. Its handle is the name of the
+    /// PersistentVolume.
+    pub const LOCAL_VOLUME: &'static str = "kubernetes.io/local-volume";
+
     pub fn new(driver: impl Into<Arc<str>>, handle: impl Into<Arc<str>>, node: impl Into<Arc<str>>) -> Self {
         Self { driver: driver.into(), handle: handle.into(), node: node.into() }
     }

@@ -33,6 +33,8 @@ pub struct Policy {
     pub approval: SignedDuration,
     /// At most so many volumes are kept in mind; beyond, the healthy and the given up go first.
     pub most_cases: usize,
+    /// Whether node plugins are asked to heal; without relays nobody can ask them.
+    pub node_healer: bool,
     /// How pods are recreated; `None` where that is not switched on.
     pub recreate: Option<Recreate>,
 }
@@ -104,6 +106,7 @@ impl Default for Policy {
             look_again: SignedDuration::from_secs(30),
             approval: SignedDuration::from_hours(1),
             most_cases: 100_000,
+            node_healer: true,
             recreate: None,
         }
     }
@@ -124,7 +127,7 @@ impl Policy {
     /// Whether a remedy is switched on at all. Whether it may be used for a claim is for the rules to say.
     pub fn has(&self, remedy: Remedy) -> bool {
         match remedy {
-            Remedy::NodeHealer => true,
+            Remedy::NodeHealer => self.node_healer,
             Remedy::RecreatePods => self.recreate.is_some(),
             _ => false,
         }

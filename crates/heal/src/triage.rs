@@ -12,6 +12,7 @@
 //! | budgets per node and cluster, one at a time on a volume | `flights.rs` |
 //! | too many ill at once | `brake.rs` |
 //! | the node is up and not cordoned, somebody there can ask the driver | `guard` |
+//! | all of them again, before each eviction of an attempt | `healer/evict/guards.rs` |
 
 mod asked;
 mod brake;
@@ -33,6 +34,7 @@ pub use brake::Brake;
 use brake::Brakes;
 use case::{Case, Complaint};
 use flights::Flights;
+pub(crate) use ladder::withdrawn;
 pub use papers::{Again, Approval, Exam, Standing, Step, Ticket, Told, Verdict};
 use recreated::Recreations;
 

@@ -1,5 +1,6 @@
 //! Everything that is known of one claim, in one shape that both people and machines are shown.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use kube::api::ListParams;
 use serde::Serialize;
 use volmedic_api::Arrived;
 use volmedic_api::resource::{HealthWord, PastHeadline, StatusWord, VantageHealth, VolumeHealthStatus};
-use volmedic_health::{Health, Reason, Status, Vantage};
+use volmedic_health::{Health, Reason, Status, Vantage, WellKnown};
 use volmedic_hub::{ClaimKey, DownNode, VolumeId};
 use volmedic_inventory::ReadyStatus;
 use volmedic_view::timeline::{Lane, Span};
@@ -100,6 +101,9 @@ pub(super) struct Advice {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) meaning: Option<String>,
     pub(super) next: String,
+    /// What to do in this order, where one step is dangerous without the one before it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) steps: Vec<String>,
 }
 
 pub(super) async fn gather(
@@ -124,6 +128,12 @@ pub(super) async fn gather(
         }
     };
     let unverified = |entry: &&VantageHealth| entry.verified == Some(false);
+    let down: BTreeSet<&str> = world
+        .users_of(key)
+        .iter()
+        .map(|(node, _)| &**node)
+        .filter(|node| world.down(node).is_some())
+        .collect();
     Ok(Explained {
         at: now,
         pods_read: picture.has("pods"),
@@ -138,7 +148,7 @@ pub(super) async fn gather(
         history: stored.map(|stored| stored.history.clone()).unwrap_or_default(),
         heals: stored.map(|stored| stored.heals.clone()).unwrap_or_default(),
         events,
-        advice: advice(&row),
+        advice: advice(&row, &down),
         limits,
         lanes: lanes(&row, stored, now),
         claim: row,
@@ -199,7 +209,7 @@ fn evidence(picture: &Picture, row: &Row, volume: Option<&VolumeId>) -> Vec<Evid
 }
 
 /// Each reason once, worst first.
-fn advice(row: &Row) -> Vec<Advice> {
+fn advice(row: &Row, down: &BTreeSet<&str>) -> Vec<Advice> {
     let mut held: Vec<_> = row.seen_by.iter().flat_map(|sighting| &sighting.conditions).collect();
     held.sort_by_key(|held| std::cmp::Reverse(held.condition.status));
     let mut all: Vec<Advice> = Vec::new();
@@ -209,15 +219,46 @@ fn advice(row: &Row) -> Vec<Advice> {
                 reason: reason.to_string(),
                 meaning: look::meaning(reason).map(str::to_owned),
                 next: reason.advice().to_owned(),
+                steps: steps(reason, down),
             });
         }
     }
     if all.is_empty() && row.health == Health::Unknown {
         let reason = if row.reason().is_empty() { "Unknown" } else { row.reason() };
         let meaning = (!row.message().is_empty()).then(|| format!("{}.", capital(row.message())));
-        all.push(Advice { reason: reason.to_owned(), meaning, next: row.next().to_owned() });
+        let steps = Vec::new();
+        all.push(Advice { reason: reason.to_owned(), meaning, next: row.next().to_owned(), steps });
     }
     all
+}
+
+/// How volumes are taken from nodes that are down. Kubernetes never does that by itself, because a node that only cannot be
+/// reached may still write.
+fn steps(reason: &Reason, down: &BTreeSet<&str>) -> Vec<String> {
+    if *reason != WellKnown::NodeDown.into() || down.is_empty() {
+        return Vec::new();
+    }
+    let nodes = down.iter().copied().collect::<Vec<_>>().join(", ");
+    let taint = |end: &str| {
+        let line = |node: &&str| format!("kubectl taint nodes {node} node.kubernetes.io/out-of-service{end}");
+        down.iter().map(line).collect::<Vec<_>>().join("; ")
+    };
+    vec![
+        format!("If {nodes} can be started again soon, do that and stop here. Its pods continue there."),
+        "Else make sure that the node is off: switch it off at its management controller or in the cloud's console, and \
+         check there that it is off. A node that only does not answer may still write to the volume, and two writers \
+         destroy a file system."
+            .to_owned(),
+        format!(
+            "Only then mark it as out of service: {}. Kubernetes deletes its pods and detaches its volumes, and the pods \
+             start elsewhere.",
+            taint("=nodeshutdown:NoExecute")
+        ),
+        "Wait until `kubectl get volumeattachments` shows the volume on another node only, and the new pod is ready. A \
+         volume on a disk of the node itself cannot move; its pods wait for the node."
+            .to_owned(),
+        format!("When the node runs again and is Ready, remove the taint: {}", taint("-")),
+    ]
 }
 
 fn capital(text: &str) -> String {
@@ -303,5 +344,29 @@ fn told(event: &Event) -> Told {
         from: event.source.as_ref().and_then(|source| source.component.clone()).unwrap_or_default(),
         count: event.count.unwrap_or(1),
         message: event.message.clone().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A taint before the node is known to be off would let two nodes write to one volume.
+    #[test]
+    fn a_node_is_switched_off_before_its_volumes_are_taken_from_it() {
+        let down = BTreeSet::from(["worker-7"]);
+        let steps = steps(&WellKnown::NodeDown.into(), &down);
+        let at = |words: &str| steps.iter().position(|step| step.contains(words)).unwrap();
+        let taint = "kubectl taint nodes worker-7 node.kubernetes.io/out-of-service";
+        let off = at("make sure that the node is off");
+        assert!(off < at(&format!("{taint}=nodeshutdown:NoExecute")));
+        assert_eq!(at(&format!("{taint}-")), steps.len() - 1);
+    }
+
+    #[test]
+    fn other_reasons_and_nodes_that_are_up_have_no_such_steps() {
+        let down = BTreeSet::from(["worker-7"]);
+        assert!(steps(&WellKnown::IOHung.into(), &down).is_empty());
+        assert!(steps(&WellKnown::NodeDown.into(), &BTreeSet::new()).is_empty());
     }
 }

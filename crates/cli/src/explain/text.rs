@@ -187,10 +187,13 @@ impl Page {
                 ),
             });
         }
-        for Advice { reason, meaning, next } in &explained.advice {
+        for Advice { reason, meaning, next, steps } in &explained.advice {
             self.line(&format!("  {}", plain(reason)));
             for text in meaning.iter().chain([next]) {
                 self.line(&format!("    {}", plain(text)));
+            }
+            for (number, step) in (1..).zip(steps) {
+                self.line(&format!("    {number}. {}", plain(step)));
             }
         }
         let claim = &explained.claim;

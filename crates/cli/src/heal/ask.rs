@@ -30,7 +30,8 @@ pub(super) struct Errand {
 }
 
 impl Errand {
-    pub(super) async fn ask(&self, dry_run: bool) -> anyhow::Result<Reply> {
+    /// The claim, if it has a volume.
+    pub(super) async fn bound_claim(&self) -> anyhow::Result<PersistentVolumeClaim> {
         let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
         let Self { namespace, claim, .. } = self;
         let what = format!("the claim {namespace}/{claim}");
@@ -43,6 +44,14 @@ impl Errand {
                 found.status.and_then(|status| status.phase).unwrap_or_else(|| "not bound".to_owned());
             bail!("{what} is bound to no PersistentVolume ({phase}), so there is nothing to mend");
         }
+        Ok(found)
+    }
+
+    pub(super) async fn ask(&self, dry_run: bool) -> anyhow::Result<Reply> {
+        let found = self.bound_claim().await?;
+        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
+        let Self { namespace, claim, .. } = self;
+        let what = format!("the claim {namespace}/{claim}");
         let wish = Wish::new(Timestamp::now(), dry_run)?;
         let put = Patch::Merge(json!({
             // This very claim, and no other of the same name.
@@ -111,7 +120,7 @@ impl Errand {
         }
     }
 
-    async fn call<T>(
+    pub(super) async fn call<T>(
         &self,
         what: &str,
         request: impl Future<Output = Result<T, kube::Error>>,

@@ -115,10 +115,10 @@ impl KubeCluster {
     }
 
     /// Why the filters leave a volume out.
-    fn filtered(&self, spec: &VolumeSpec, namespace: &str) -> Option<Box<str>> {
+    fn filtered(&self, pv: &str, spec: &VolumeSpec, namespace: &str) -> Option<Box<str>> {
         let Filters { drivers, classes, namespaces, mounters } = &self.filters;
         let csi = spec.csi.as_ref();
-        let driver = csi.map(|csi| csi.driver.as_str());
+        let driver = spec.driver_and_handle(pv).map(|(driver, _)| driver);
         let mounter = csi.and_then(|csi| csi.volume_attributes.as_ref()?.get("mounter")).map(String::as_str);
         let class = spec.storage_class_name.as_deref();
         let out = |what: &str, set: &BTreeSet<String>, value: Option<&str>| {
@@ -143,11 +143,7 @@ impl Cluster for KubeCluster {
         let (version, going) = (volume.resource_version().to_owned(), volume.is_going());
         let Volume { spec, status } = readable(&reading, volume)?;
         let phase = status.phase;
-        let same = spec
-            .csi
-            .as_ref()
-            .is_some_and(|csi| *csi.driver == *place.driver && *csi.volume_handle == *place.handle);
-        if !same {
+        if spec.driver_and_handle(pv) != Some((&*place.driver, &*place.handle)) {
             return Ok(Details::not_bound(format!("{reading} is another volume by now")));
         }
         if phase != "Bound" || going {
@@ -170,7 +166,7 @@ impl Cluster for KubeCluster {
         Ok(Details {
             version: version.into(),
             bound: Ok(()),
-            filtered: self.filtered(&spec, &namespace),
+            filtered: self.filtered(pv, &spec, &namespace),
             claim: Some(ObjectRef::new(Kind::PersistentVolumeClaim, &namespace, &name, &uid)),
             class: spec.storage_class_name.map(Into::into),
             mode: claim.annotation(Rules::ANNOTATION).map(Into::into),
@@ -195,9 +191,10 @@ impl Cluster for KubeCluster {
         let reading = format!("the PersistentVolume {pv}");
         let volume = ask(&reading, self.volumes().get_opt(&pv)).await?;
         let volume = volume.map(|volume| readable(&reading, volume)).transpose()?;
-        let csi = volume
-            .and_then(|volume| volume.spec.csi)
-            .ok_or_else(|| format!("{reading} does not exist, or belongs to no CSI driver"))?;
+        let spec = volume.map(|volume| volume.spec).ok_or_else(|| format!("{reading} does not exist"))?;
+        let (driver, handle) = spec.driver_and_handle(&pv).ok_or_else(|| {
+            format!("{reading} is neither of a CSI driver nor a local volume, so it cannot be healed")
+        })?;
         let pods = Api::<Arrived<Pod>>::namespaced(self.client.clone(), namespace);
         let mut nodes = BTreeSet::new();
         let params = ListParams::default().limit(PAGE);
@@ -206,7 +203,7 @@ impl Cluster for KubeCluster {
                 nodes.extend(pod.body.ok().and_then(|pod| pod.spec.node_name));
             }
         }
-        let place = |node: String| Place::new(&*csi.driver, &*csi.volume_handle, &*node);
+        let place = |node: String| Place::new(driver, handle, &*node);
         Ok(nodes.into_iter().map(|node| Found { place: place(node), pv: pv.as_str().into() }).collect())
     }
 
@@ -235,6 +232,10 @@ impl Cluster for KubeCluster {
     }
 
     async fn has_driver(&self, place: &Place) -> Result<bool, String> {
+        // Every kubelet mounts these, and registers no driver for it.
+        if *place.driver == *Place::LOCAL_VOLUME {
+            return Ok(true);
+        }
         let nodes = Api::<Arrived<CsiNode>>::all(self.client.clone());
         let what = format!("the CSINode {}", place.node);
         let node =

@@ -1,6 +1,8 @@
 //! Recreating the pods of a volume on one node: evicted one by one, each only when the pod before it was replaced by one that
 //! runs. It ends well when the old mount is gone and the volume was seen to be healthy under every new pod.
 
+mod guards;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +11,14 @@ use tokio::time::{Instant, sleep, timeout_at};
 use volmedic_api::ObjectRef;
 
 use super::pods::UserPod;
-use super::ports::{Cluster, Eviction, Eyes};
+use super::ports::{Cluster, Eviction, Eyes, Nodes};
 use crate::place::Place;
 use crate::policy::Recreate;
 use crate::refusal::Refusal;
 use crate::table::Outcome;
 use crate::triage::{Again, Standing};
+use guards::Next;
+pub(super) use guards::{BrakesOn, Permit};
 
 /// The pause between two requests of the same kind; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -54,12 +58,14 @@ pub(super) fn standing(mut standing: Standing, found: &Result<Vec<UserPod>, Refu
 }
 
 /// What one attempt needs.
-pub(super) struct Attempt<'a, C, E> {
+pub(super) struct Attempt<'a, C, E, N> {
     pub(super) cluster: &'a C,
     pub(super) eyes: &'a E,
+    pub(super) nodes: &'a N,
     pub(super) place: &'a Place,
     pub(super) claim: &'a ObjectRef,
     pub(super) recreate: &'a Recreate,
+    pub(super) permit: &'a Permit,
     /// When it must be over.
     pub(super) end: Instant,
 }
@@ -71,7 +77,17 @@ pub(super) struct Recreated {
     pub(super) nodes: BTreeSet<Arc<str>>,
 }
 
-impl<C: Cluster, E: Eyes> Attempt<'_, C, E> {
+/// What became of the eviction of one pod.
+enum Asked {
+    /// The pod ends, or may be ending: what comes after it shows.
+    Evicted,
+    /// It was certainly not evicted, and why.
+    Refused(String),
+    /// Why no further eviction is requested, while one that was requested before may have been accepted.
+    Unsure(String),
+}
+
+impl<C: Cluster, E: Eyes, N: Nodes> Attempt<'_, C, E, N> {
     /// Evicts these pods and follows what comes after them.
     pub(super) async fn carry_out(&self, pods: &[UserPod]) -> Recreated {
         let mut nodes = BTreeSet::new();
@@ -86,18 +102,23 @@ impl<C: Cluster, E: Eyes> Attempt<'_, C, E> {
         let before: BTreeSet<Box<str>> = known.into_iter().map(|pod| pod.uid).collect();
         let (mut evicted, mut replaced) = (Vec::new(), BTreeMap::new());
         for pod in pods {
-            let outcome = match self.evict(pod).await {
-                Ok(()) => {
+            let outcome = match self.evict(pod, evicted.is_empty()).await {
+                Asked::Evicted => {
                     evicted.push(&*pod.name);
                     self.replaced(pod, &before, &mut replaced, &mut nodes).await.err()
                 }
-                Err(why) if evicted.is_empty() => {
+                // Nothing was done, so this is no failed attempt.
+                Asked::Refused(why) if evicted.is_empty() => {
                     return Recreated { outcome: Outcome::NotReached { why }, nodes };
                 }
-                Err(why) => Some(why),
+                Asked::Refused(why) => Some(why),
+                Asked::Unsure(why) => Some(format!("whether pod {} was evicted is unknown; {why}", pod.name)),
             };
             if let Some(why) = outcome {
-                let message = format!("evicted: {}; {why}", evicted.join(", "));
+                let message = match &evicted[..] {
+                    [] => why,
+                    some => format!("evicted: {}; {why}", some.join(", ")),
+                };
                 return Recreated { outcome: Outcome::StillIll { message }, nodes };
             }
         }
@@ -112,42 +133,43 @@ impl<C: Cluster, E: Eyes> Attempt<'_, C, E> {
         Recreated { outcome, nodes }
     }
 
-    /// Evicts one pod. Refusals are waited for a while; an eviction that may have been accepted counts as one.
-    async fn evict(&self, pod: &UserPod) -> Result<(), String> {
+    /// Evicts one pod, if every guard still allows it at the time of each request. Refusals are waited for a while; an eviction
+    /// that may have been accepted counts as one.
+    async fn evict(&self, pod: &UserPod, first: bool) -> Asked {
         let patience = Duration::try_from(self.recreate.patience).unwrap_or_default();
         let until = (Instant::now() + patience).min(self.end);
-        let (mut pause, mut unknown) = (FIRST_PAUSE, false);
-        if pod.ends {
-            return Ok(());
-        }
+        let (mut pause, mut unsure) = (FIRST_PAUSE, false);
+        let name = &pod.name;
+        // Where nothing was evicted, the sentence is about all pods.
+        let stays = |why: String| if first { why } else { format!("pod {name} was not evicted: {why}") };
         loop {
-            if !self.eyes.may_act() {
-                return Err(Refusal::NotLeading.to_string());
-            }
-            let why = match timeout_at(self.end, self.cluster.evict(pod)).await {
-                Ok(Eviction::Accepted | Eviction::Gone) => return Ok(()),
-                Ok(Eviction::Denied(why)) => {
-                    return Err(format!("the eviction of pod {} failed: {why}", pod.name));
-                }
-                Ok(Eviction::Later(why)) => why,
-                Ok(Eviction::Unknown(why)) => {
-                    unknown = true;
-                    why
-                }
-                Err(_) => {
-                    unknown = true;
-                    "the API server did not answer in time".to_owned()
+            let over = |why: String| if unsure { Asked::Unsure(why) } else { Asked::Refused(why) };
+            let why = match self.still(pod, first).await {
+                Next::Ended => return Asked::Evicted,
+                Next::Stop(why) => return over(stays(why)),
+                Next::Wait(why) => stays(why),
+                Next::Evict => {
+                    let why = match timeout_at(self.end, self.cluster.evict(pod)).await {
+                        Ok(Eviction::Accepted | Eviction::Gone) => return Asked::Evicted,
+                        Ok(Eviction::Denied(why)) => {
+                            return over(format!("the eviction of pod {name} failed: {why}"));
+                        }
+                        Ok(Eviction::Later(why)) => why,
+                        Ok(Eviction::Unknown(why)) => {
+                            unsure = true;
+                            why
+                        }
+                        Err(_) => {
+                            unsure = true;
+                            "the API server did not answer in time".to_owned()
+                        }
+                    };
+                    format!("the eviction of pod {name} is refused: {why}")
                 }
             };
             let left = until.saturating_duration_since(Instant::now());
             if left <= pause {
-                // It may be ending; what comes after it shows.
-                let name = &pod.name;
-                return if unknown {
-                    Ok(())
-                } else {
-                    Err(format!("the eviction of pod {name} is refused: {why}"))
-                };
+                return if unsure { Asked::Evicted } else { Asked::Refused(why) };
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);

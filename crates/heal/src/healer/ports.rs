@@ -82,6 +82,12 @@ pub trait Eyes: Send + Sync + 'static {
         let _ = (claim, place);
         Some("nothing is known of the volume".to_owned())
     }
+    /// What below the mount prevents a new mount; nothing if it would help, whether or not a broken mount is reported. For the
+    /// pods of an attempt after the first one, which may have healed the volume already.
+    fn cause_below_mount(&self, claim: &ObjectRef, place: &Place) -> Option<String> {
+        let _ = (claim, place);
+        Some("nothing is known of the volume".to_owned())
+    }
     /// How the volume is at a place where a new pod uses it. `settled` says that it runs there for long enough to count
     /// without a word of its agent.
     fn at_new_pod(&self, claim: &ObjectRef, place: &Place, settled: bool) -> Again {

@@ -13,6 +13,7 @@ use volmedic_health::Remedy;
 use volmedic_panics::caught;
 
 use super::cluster::Details;
+use super::evict::BrakesOn;
 use super::metrics::Metrics;
 use super::pods::UserPod;
 use super::ports::{Cluster, Eyes, Found, Nodes, Surgeon, Teller};
@@ -84,7 +85,7 @@ async fn run_by<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller>(
         cluster: Arc::new(cluster),
         surgeon: Arc::new(surgeon),
         eyes: Arc::new(eyes),
-        nodes,
+        nodes: Arc::new(nodes),
         teller: Arc::new(teller),
         options,
         metrics,
@@ -99,6 +100,7 @@ async fn run_by<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller>(
         tasks: JoinSet::new(),
         tickets: HashMap::new(),
         recreating: HashMap::new(),
+        brakes: BrakesOn::default(),
         telling: Arc::new(Semaphore::new(TELLING)),
         checked: 0,
     };
@@ -131,14 +133,14 @@ async fn run_by<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller>(
 }
 
 /// Time that moves with the runtime's, so that tests can move it.
-#[derive(Clone, Copy)]
-struct Clock {
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock {
     base: Timestamp,
     since: Instant,
 }
 
 impl Clock {
-    fn now(&self) -> Timestamp {
+    pub(super) fn now(&self) -> Timestamp {
         let elapsed = SignedDuration::try_from(self.since.elapsed()).unwrap_or(SignedDuration::MAX);
         self.base.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
     }
@@ -191,7 +193,7 @@ struct Ward<C, S, E, N, T> {
     cluster: Arc<C>,
     surgeon: Arc<S>,
     eyes: Arc<E>,
-    nodes: N,
+    nodes: Arc<N>,
     teller: Arc<T>,
     options: Options,
     metrics: Metrics,
@@ -212,6 +214,8 @@ struct Ward<C, S, E, N, T> {
     tickets: HashMap<Id, (Ticket, Remedy)>,
     /// The owners of the pods that are being recreated, by volume and node. None of them loses two pods at a time.
     recreating: HashMap<Place, BTreeSet<Box<str>>>,
+    /// The brakes that are on, as attempts under way see them.
+    brakes: BrakesOn,
     telling: Arc<Semaphore>,
     /// Volumes that were checked and found healthy, and not yet logged.
     checked: usize,
@@ -245,8 +249,9 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
         if self.survey_at.is_some_and(|at| at <= Instant::now()) && !self.surveying {
             self.survey();
         }
-        let view = View { eyes: &*self.eyes, nodes: &self.nodes, relays: &self.relays };
+        let view = View { eyes: &*self.eyes, nodes: &*self.nodes, relays: &self.relays };
         let steps = self.triage.steps(now, &view);
+        self.brakes.set(self.triage.brakes());
         let stuck = self.wishes.stuck(&self.triage, now, &view);
         for step in steps {
             match step {

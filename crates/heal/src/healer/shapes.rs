@@ -8,6 +8,8 @@ use serde::Deserialize;
 use volmedic_api::Shape;
 use volmedic_api::slim::PodSpec;
 
+use crate::place::Place;
+
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Node {
@@ -90,6 +92,7 @@ pub(super) struct Volume {
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct VolumeSpec {
     pub(super) csi: Option<CsiSource>,
+    pub(super) local: Option<LocalSource>,
     pub(super) claim_ref: Option<ClaimRef>,
     pub(super) storage_class_name: Option<String>,
 }
@@ -100,6 +103,21 @@ pub(super) struct CsiSource {
     pub(super) driver: String,
     pub(super) volume_handle: String,
     pub(super) volume_attributes: Option<BTreeMap<String, String>>,
+}
+
+/// Only that the volume is a local one.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct LocalSource {}
+
+impl VolumeSpec {
+    /// By what the hub names the volume of this PersistentVolume; `None` for what is neither of a CSI driver nor local.
+    pub(super) fn driver_and_handle<'a>(&'a self, pv: &'a str) -> Option<(&'a str, &'a str)> {
+        match (&self.csi, &self.local) {
+            (Some(csi), _) => Some((&csi.driver, &csi.volume_handle)),
+            (None, Some(LocalSource {})) => Some((Place::LOCAL_VOLUME, pv)),
+            (None, None) => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

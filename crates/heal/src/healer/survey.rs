@@ -1,6 +1,7 @@
 //! Which volumes of a driver are in use on a node: by attachment, and where a driver attaches nothing, by pods.
 //!
-//! Many nodes are looked up together, so that all node plugins restarting at once cost one list and not one per node.
+//! Many nodes are looked up together, so that all node plugins restarting at the same time cost one list of each kind and
+//! not one per node. Lists are read page by page, and only what is wanted of a page is kept.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Debug;
@@ -15,11 +16,13 @@ use volmedic_api::{Arrived, slim};
 
 use super::cluster::{KubeCluster, PAGE, ask, readable};
 use super::ports::Found;
-use super::shapes::{Attachment, Driver};
+use super::shapes::{Attachment, Claim, Driver};
 use crate::place::Place;
 
-/// Up to so many volumes are read one by one; beyond, the whole list is cheaper.
+/// Up to this number, objects are read one by one; beyond, the whole list is cheaper.
 const ONE_BY_ONE: usize = 200;
+/// Pods that use something on some node.
+const IN_USE: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
 const AT_ONCE: usize = 8;
 /// More pages than any cluster has.
 const MOST_PAGES: usize = 2000;
@@ -32,16 +35,17 @@ pub(super) async fn in_use_on(
     let mut used: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let attachments = Api::<Arrived<Attachment>>::all(cluster.client.clone());
     let params = ListParams::default().limit(PAGE);
-    for attachment in all(&attachments, &params, "volume attachments").await? {
+    each(&attachments, &params, "volume attachments", |attachment| {
         // One that cannot be read is not known to be attached.
-        let Ok(Attachment { spec, status }) = attachment.body else { continue };
+        let Ok(Attachment { spec, status }) = attachment.body else { return };
         if status.attached
             && wanted.contains(&(spec.attacher.as_str(), spec.node_name.as_str()))
             && let Some(pv) = spec.source.persistent_volume_name
         {
             used.entry(pv).or_default().insert(spec.node_name);
         }
-    }
+    })
+    .await?;
     let mut nodes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (driver, node) in &wanted {
         nodes.entry(driver).or_default().insert(node);
@@ -52,8 +56,8 @@ pub(super) async fn in_use_on(
             by_their_pods.extend(nodes);
         }
     }
-    for node in by_their_pods {
-        by_pods(cluster, node, &mut used).await?;
+    if !by_their_pods.is_empty() {
+        by_pods(cluster, &by_their_pods, &mut used).await?;
     }
     let volumes = read(cluster, &used).await?;
     let mut found = Vec::new();
@@ -78,30 +82,67 @@ async fn attaches(cluster: &KubeCluster, driver: &str) -> Result<bool, String> {
     Ok(found.and_then(|driver| driver.spec.attach_required).unwrap_or(true))
 }
 
+/// What the pods on these nodes use: one list of pods, however many nodes there are.
 async fn by_pods(
     cluster: &KubeCluster,
-    node: &str,
+    nodes: &BTreeSet<&str>,
     used: &mut BTreeMap<String, BTreeSet<String>>,
 ) -> Result<(), String> {
     let pods = Api::<Arrived<Pod>>::all(cluster.client.clone());
-    let params = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PAGE);
-    let mut claims = BTreeSet::new();
-    for pod in all(&pods, &params, "pods").await?.iter().filter(|pod| in_use(pod)) {
-        claims.extend(claims_of(pod).map(|claim| (pod.namespace().to_owned(), claim)));
-    }
-    let reads = stream::iter(claims.into_iter().map(|(namespace, claim)| async move {
-        let what = format!("the claim {namespace}/{claim}");
-        let found = ask(&what, cluster.claims(&namespace).get_opt(&claim)).await?;
-        // A claim that cannot be read concerns nobody but its owner.
-        Ok::<_, String>(found.and_then(|claim| claim.body.ok()?.spec.volume_name))
-    }));
-    let mut reads = reads.buffer_unordered(AT_ONCE);
-    while let Some(pv) = reads.next().await {
-        if let Some(pv) = pv? {
-            used.entry(pv).or_default().insert(node.to_owned());
+    let fields = match nodes.first() {
+        Some(node) if nodes.len() == 1 => format!("spec.nodeName={node}"),
+        _ => IN_USE.to_owned(),
+    };
+    // The nodes of each claim, by namespace and name.
+    let mut claims: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    each(&pods, &ListParams::default().fields(&fields).limit(PAGE), "pods", |pod| {
+        let node = pod.body.as_ref().ok().and_then(|body| body.spec.node_name.as_deref());
+        let Some(node) = node.filter(|node| nodes.contains(node) && in_use(&pod)) else { return };
+        for claim in claims_of(&pod) {
+            claims.entry((pod.namespace().to_owned(), claim)).or_default().insert(node.to_owned());
         }
+    })
+    .await?;
+    for (claim, pv) in bound(cluster, claims.keys()).await? {
+        let nodes = claims.get(&claim).into_iter().flatten();
+        used.entry(pv).or_default().extend(nodes.cloned());
     }
     Ok(())
+}
+
+/// Of the claims that are bound: the namespace and name, and the PersistentVolume.
+async fn bound(
+    cluster: &KubeCluster,
+    claims: impl ExactSizeIterator<Item = &(String, String)>,
+) -> Result<Vec<((String, String), String)>, String> {
+    let mut bound = Vec::new();
+    // A claim that cannot be read concerns nobody but its owner.
+    let volume = |claim: Arrived<Claim>| claim.body.ok()?.spec.volume_name;
+    if claims.len() > ONE_BY_ONE {
+        let claims: HashSet<&(String, String)> = claims.collect();
+        let all = Api::<Arrived<Claim>>::all(cluster.client.clone());
+        each(&all, &ListParams::default().limit(PAGE), "claims", |claim| {
+            let key = (claim.namespace().to_owned(), claim.name().to_owned());
+            if claims.contains(&key)
+                && let Some(pv) = volume(claim)
+            {
+                bound.push((key, pv));
+            }
+        })
+        .await?;
+        return Ok(bound);
+    }
+    let keys: Vec<(String, String)> = claims.cloned().collect();
+    let reads = stream::iter(keys.into_iter().map(|(namespace, name)| async move {
+        let what = format!("the claim {namespace}/{name}");
+        let found = ask(&what, cluster.claims(&namespace).get_opt(&name)).await?;
+        Ok::<_, String>(found.and_then(volume).map(|pv| ((namespace, name), pv)))
+    }));
+    let mut reads = reads.buffer_unordered(AT_ONCE);
+    while let Some(claim) = reads.next().await {
+        bound.extend(claim?);
+    }
+    Ok(bound)
 }
 
 /// Of the volumes that are bound: name, driver, handle.
@@ -109,17 +150,21 @@ async fn read(
     cluster: &KubeCluster,
     used: &BTreeMap<String, BTreeSet<String>>,
 ) -> Result<Vec<(String, String, String)>, String> {
+    let mut volumes = Vec::new();
     if used.len() > ONE_BY_ONE {
-        let volumes = Api::<Arrived<slim::PersistentVolume>>::all(cluster.client.clone());
-        let listed = all(&volumes, &ListParams::default().limit(PAGE), "PersistentVolumes").await?;
-        let wanted = listed.into_iter().filter(|volume| used.contains_key(volume.name()));
-        let named = wanted.filter_map(|volume| {
+        let all = Api::<Arrived<slim::PersistentVolume>>::all(cluster.client.clone());
+        each(&all, &ListParams::default().limit(PAGE), "PersistentVolumes", |volume| {
+            if !used.contains_key(volume.name()) {
+                return;
+            }
             let name = volume.name().to_owned();
-            let body = volume.body.ok()?;
-            let csi = body.spec.csi.filter(|_| body.status.phase == "Bound")?;
-            Some((name, csi.driver, csi.volume_handle))
-        });
-        return Ok(named.collect());
+            let Ok(body) = volume.body else { return };
+            if let Some(csi) = body.spec.csi.filter(|_| body.status.phase == "Bound") {
+                volumes.push((name, csi.driver, csi.volume_handle));
+            }
+        })
+        .await?;
+        return Ok(volumes);
     }
     let names: Vec<String> = used.keys().cloned().collect();
     let reads = stream::iter(names.into_iter().map(|pv| async move {
@@ -131,7 +176,6 @@ async fn read(
         }))
     }));
     let mut reads = reads.buffer_unordered(AT_ONCE);
-    let mut volumes = Vec::new();
     while let Some(volume) = reads.next().await {
         volumes.extend(volume?);
     }
@@ -164,15 +208,27 @@ pub(super) async fn all<K>(api: &Api<K>, params: &ListParams, what: &str) -> Res
 where
     K: Clone + Debug + DeserializeOwned,
 {
-    let mut params = params.clone();
     let mut items = Vec::new();
+    each(api, params, what, |item| items.push(item)).await?;
+    Ok(items)
+}
+
+/// Passes every item of a list to `take`, and holds no more than one page at a time.
+async fn each<K>(api: &Api<K>, params: &ListParams, what: &str, mut take: impl FnMut(K)) -> Result<(), String>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let mut params = params.clone();
     for _ in 0..MOST_PAGES {
         let page = ask(&format!("the list of {what}"), api.list(&params)).await?;
-        items.extend(page.items);
+        page.items.into_iter().for_each(&mut take);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params.continue_token = Some(token),
-            None => return Ok(items),
+            None => return Ok(()),
         }
     }
     Err(format!("the list of {what} has no end"))
 }
+
+#[cfg(test)]
+mod tests;

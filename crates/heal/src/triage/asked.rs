@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use volmedic_health::Remedy;
 
-use super::{Exam, Triage, World};
+use super::{Exam, Triage, World, ladder};
 use crate::place::Place;
 use crate::refusal::Refusal;
 
@@ -33,6 +33,9 @@ impl Triage {
                 chosen = Some(remedy);
                 break;
             }
+        }
+        if chosen.is_none() && closed.is_empty() {
+            closed.push(ladder::nothing_to_heal());
         }
         if chosen.is_none() {
             refusals.extend(closed);

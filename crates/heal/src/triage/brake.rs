@@ -21,7 +21,7 @@ pub struct Brake {
 }
 
 impl Brake {
-    pub(super) fn refusal(&self) -> Refusal {
+    pub(crate) fn refusal(&self) -> Refusal {
         Refusal::Brake { scope: self.scope.as_deref().map(Into::into), ill: self.ill, of: self.of }
     }
 }

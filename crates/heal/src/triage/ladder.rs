@@ -11,7 +11,7 @@ use super::papers::{Approval, Exam, Standing};
 use super::{Triage, World, case};
 use crate::mode::{Mode, Ruling};
 use crate::place::Place;
-use crate::policy::Recreate;
+use crate::policy::{Policy, Recreate};
 use crate::refusal::Refusal;
 
 /// A remedy that cannot be used, and why.
@@ -24,7 +24,7 @@ impl Triage {
         let asked = case.check || case.person;
         let first = (asked && !of_reason.contains(&Remedy::NodeHealer)).then_some(Remedy::NodeHealer);
         let has = |remedy: &Remedy| self.policy.has(*remedy);
-        first.into_iter().chain(of_reason.iter().copied().filter(has))
+        first.into_iter().chain(of_reason.iter().copied()).filter(has)
     }
 
     /// Climbs the ladder. What is refused is what people should read: where all remedies are closed, why the last one is
@@ -47,8 +47,7 @@ impl Triage {
                 closed = Some((remedy, refusal));
             }
         }
-        let nothing = || Refusal::NotBound { why: "nothing is wrong with it that could be healed".into() };
-        Err(closed.map_or_else(nothing, |(_, refusal)| refusal))
+        Err(closed.map_or_else(nothing_to_heal, |(_, refusal)| refusal))
     }
 
     /// What stands in the way of a remedy, as far as is known without asking anybody.
@@ -138,15 +137,50 @@ impl Triage {
         }
     }
 
-    /// Consent counts for this episode: given after it began, not too long ago, and not in the future beyond what two
-    /// clocks may differ.
     fn is_approved(&self, now: Timestamp, case: &Case, approval: Approval) -> bool {
-        let Approval::Given(at) = approval else { return false };
-        let age = now.duration_since(at);
         // Nobody can have agreed to a mere check.
-        case.ill.is_some()
-            && case.since().is_some_and(|since| at >= since)
-            && age <= self.policy.approval
-            && age >= -self.policy.debounce.max(case::CLOCKS)
+        let since = case.ill.as_ref().and_then(|_| case.since());
+        since.is_some_and(|since| consents(&self.policy, now, since, approval))
+    }
+}
+
+/// No remedy that is switched on helps against what is reported, if anything is.
+pub(super) fn nothing_to_heal() -> Refusal {
+    Refusal::NotBound { why: "nothing is wrong with it that could be healed".into() }
+}
+
+/// Consent is valid for the problem that began at this time: given after that, not too long ago, and not in the future beyond
+/// what two clocks may differ.
+fn consents(policy: &Policy, now: Timestamp, since: Timestamp, approval: Approval) -> bool {
+    let Approval::Given(at) = approval else { return false };
+    let age = now.duration_since(at);
+    at >= since && age <= policy.approval && age >= -policy.debounce.max(case::CLOCKS)
+}
+
+/// What the rules and the claim say against the next eviction of an attempt that they allowed when it began. Pods are
+/// recreated; a person who asked for that overrides everything but `off`.
+pub(crate) fn withdrawn(
+    policy: &Policy,
+    now: Timestamp,
+    since: Option<Timestamp>,
+    began: &Standing,
+    standing: &Standing,
+    by_person: bool,
+) -> Option<Refusal> {
+    let Standing { ruling: Ruling { mode, source }, approval, obstacle: _ } = standing;
+    let (by, remedy) = (source.clone(), Remedy::RecreatePods);
+    match mode {
+        Mode::Off => Some(Refusal::Off { by, remedy }),
+        _ if by_person => None,
+        Mode::Observe => Some(Refusal::Observe { by, remedy }),
+        Mode::Approve => {
+            // The attempt may last longer than the consent that began it.
+            let same = began.ruling.mode == Mode::Approve
+                && *approval != Approval::None
+                && *approval == began.approval;
+            let valid = same || since.is_some_and(|since| consents(policy, now, since, *approval));
+            (!valid).then_some(Refusal::AwaitingApproval { by, remedy })
+        }
+        Mode::Auto => None,
     }
 }

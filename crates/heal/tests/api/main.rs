@@ -6,9 +6,17 @@ mod driver;
 mod healing;
 mod kind;
 mod lies;
+mod needed;
 mod pki;
 mod poison;
 mod poisoned;
 mod registration;
 mod relaying;
 mod stage;
+
+#[allow(dead_code, reason = "the controller's tests use the rest")]
+#[path = "../../../volmedic/tests/controller/rights.rs"]
+mod rights;
+#[allow(dead_code, reason = "the controller's tests use the rest")]
+#[path = "../../../volmedic/tests/controller/server.rs"]
+mod server;

@@ -40,9 +40,12 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) async fn new() -> Self {
+        Self::on(ControlPlane::shared()).await
+    }
+
+    pub(crate) async fn on(plane: &'static ControlPlane) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let plane = ControlPlane::shared();
         let client = plane.client().await.unwrap();
         define(&client).await;
         let namespace = plane.namespace("heal").await.unwrap();

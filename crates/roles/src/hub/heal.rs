@@ -93,12 +93,17 @@ pub(super) async fn run(config: HealConfig, around: Surroundings) -> Infallible 
     let (rules, recreate) = (options.rules.clone(), options.recreate_rules.default);
     let reports = [options.rules.reports.clone(), options.recreate_rules.reports.clone()];
     let trust_reports = |verified: bool| reports.iter().for_each(|reports| reports.set_verified(verified));
-    trust_reports(world.lock().is_verified());
-    let healer =
-        Healer::start(&client, options, Dialer::new(client.clone(), trust), sight, teller, counts.healer);
+    trust_reports(world.lock().is_guarded());
+    let dialer = trust.map(|trust| Dialer::new(client.clone(), trust));
+    let has_relays = dialer.is_some();
+    let healer = Healer::start(&client, options, dialer, sight, teller, counts.healer);
     let mut pump = Pump::new(world.clone(), places, healer.handle());
     pump.remember(&policy, deadlines);
-    tracing::info!(mode = %rules.default, ceiling = %rules.ceiling, "healing is on");
+    if has_relays {
+        tracing::info!(mode = %rules.default, ceiling = %rules.ceiling, "healing is on");
+    } else {
+        tracing::info!("no node plugin is asked to heal, because --heal-relay-ca-file is not set");
+    }
     if policy.has(Remedy::RecreatePods) {
         tracing::info!(mode = %recreate, "pods may be recreated");
     }
@@ -122,7 +127,7 @@ pub(super) async fn run(config: HealConfig, around: Surroundings) -> Infallible 
             _ = tasks.join_next() => panic!("internal error (bug): a part of the healer ended"),
             Some(_) = closing.join_next() => {}
             () = tokio::time::sleep(Duration::from_secs(5)) => {
-                trust_reports(world.lock().is_verified());
+                trust_reports(world.lock().is_guarded());
                 assert!(healer.runs(), "internal error (bug): the healer ended");
             }
         }

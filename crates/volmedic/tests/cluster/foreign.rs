@@ -16,6 +16,7 @@ use crate::agent::say;
 use crate::stage::{PROGRAM, Stage};
 
 mod conformance;
+mod heal;
 mod hostpath;
 mod juicefs;
 mod local_path;
@@ -193,6 +194,11 @@ fn target(stage: &Stage, pod: &str) -> PathBuf {
 /// Volmedic as the chart installs it, without a value that is about a driver, but with an interval of seconds. The
 /// program is the one under test.
 fn install_volmedic(stage: &Stage) {
+    install_volmedic_with(stage, &json!({}));
+}
+
+/// The same with more values of the chart.
+fn install_volmedic_with(stage: &Stage, more: &Value) {
     let version = env!("CARGO_PKG_VERSION");
     let mut image = Image::new(&format!("volmedic:{version}"));
     image.entrypoint = vec!["/volmedic".to_owned()];
@@ -200,11 +206,12 @@ fn install_volmedic(stage: &Stage) {
     stage.import(&image);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     stage.kubectl(&["apply", "-f", root.join("deploy/namespace.yaml").to_str().unwrap()]);
-    let values = json!({
+    let mut values = json!({
         "agent": {"kubeletDir": stage.kubelet(), "stateDir": stage.folder().join("agent"), "monitorInterval": "5s"},
         "controller": {"monitorInterval": "5s", "listVolumesInterval": "5s"},
         "controllers": [{"driver": "hostpath"}],
     });
+    values.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     helm::Chart::of(&root).unwrap().install(&stage.kubeconfig(), NAMESPACE, &values).unwrap();
     for workload in ["deployment/volmedic-hub", "daemonset/volmedic-agent"] {
         rolled_out(stage, NAMESPACE, workload);

@@ -1,11 +1,13 @@
 //! Recreating pods on a real cluster, beside a driver that nobody can ask to heal: mounters die, and pods that may be evicted are
-//! replaced by pods that write again. A PodDisruptionBudget holds, and nothing else is touched.
+//! replaced by pods that write again. A PodDisruptionBudget holds, and nothing else is touched. No relay is installed, and the
+//! hub has no certificate of any. A local volume, which has no driver at all, is healed in the same way.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use volmedic_driver::mounter;
@@ -13,7 +15,6 @@ use volmedic_testkit::sidecars::Companion;
 use volmedic_testkit::{IMAGE, NODE};
 
 use crate::agent::{handle, say};
-use crate::pki::Authority;
 use crate::stage::{PROGRAM, Stage};
 
 const HOME: &str = "default";
@@ -55,8 +56,10 @@ fn pods_are_recreated_where_they_may_be_and_only_there() {
         workload("StatefulSet", "db"),
         workload("Deployment", "kept"),
     ]);
-    objects.extend([bare_pod("alone"), budget("web", 1)]);
+    objects.extend([bare_pod("alone"), budget("web", 1), workload("Deployment", "disk")]);
+    objects.extend(local_volume("disk", &scene.file("disk")));
     scene.stage.create(&objects.into());
+    let disk = scene.ready("disk");
     let before: Vec<(String, String)> = names.iter().map(|name| scene.ready(name)).collect();
     scene.stage.wait("the budget is known to allow nothing", || {
         let path = "jsonpath={.status.currentHealthy}/{.status.disruptionsAllowed}";
@@ -70,6 +73,8 @@ fn pods_are_recreated_where_they_may_be_and_only_there() {
     for name in names {
         scene.kill_mounter(name);
     }
+    let folder = format!("pods/{}/volumes/kubernetes.io~local-volume/disk", disk.1);
+    unmount(scene.stage.kubelet().join(folder), UnmountFlags::DETACH).unwrap();
     let killed = Instant::now();
     // The StatefulSet has no budget.
     scene.event("db", "HealingSucceeded", &["it was mounted again and is healthy"]);
@@ -91,7 +96,8 @@ fn pods_are_recreated_where_they_may_be_and_only_there() {
     assert!(!started.is_empty());
     scene.event("web", "HealingStarted", &["RecreatePods is auto by the claim's annotation"]);
 
-    for (name, old) in ["web", "db"].iter().zip(&before) {
+    scene.event("disk", "HealingSucceeded", &["it was mounted again and is healthy"]);
+    for (name, old) in ["web", "db", "disk"].iter().zip(before[..2].iter().chain([&disk])) {
         let (pod, uid) = scene.ready(name);
         assert_ne!(uid, old.1, "{name} has its old pod");
         scene.writes(&pod);
@@ -104,10 +110,7 @@ fn pods_are_recreated_where_they_may_be_and_only_there() {
     }
     let (code, said) = scene.heal(&["kept", "--dry-run"]);
     assert_eq!(code, 3, "{said}");
-    assert!(
-        said.contains("recreating pods is off by default") && said.contains("no trusted relay"),
-        "{said}"
-    );
+    assert!(said.contains("recreating pods is off by default") && !said.contains("relay"), "{said}");
     say(&format!("all of it took {:.0} s", began.elapsed().as_secs_f32()));
     scene.close();
 }
@@ -115,7 +118,6 @@ fn pods_are_recreated_where_they_may_be_and_only_there() {
 impl Scene {
     fn open() -> Self {
         let stage = Stage::start();
-        Authority::new(&stage.folder(), "relays").issue(&format!("volmedic-relay.{HOME}.svc"), 2099);
         let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart/files");
         // Without the policies the healer only observes.
         let policies = ["admission-agent.yaml", "admission-health.yaml", "admission-hub.yaml"];
@@ -150,7 +152,6 @@ impl Scene {
         command.env("POD_NAMESPACE", HOME);
         command.args(["hub", "--leader-election=false", "--http-endpoint=127.0.0.1:0", "--heal"]);
         command.arg(format!("--kubeconfig={}", kubeconfig.display()));
-        command.arg(format!("--heal-relay-ca-file={}", self.file("relays.crt").display()));
         command.args(QUICK);
         self.hub = Some(stage.companion("hub", command));
     }
@@ -243,6 +244,7 @@ impl Scene {
         let stage = &self.stage;
         stage.kubectl(&["delete", "deployments,statefulsets,pods", "--all", "--timeout=120s"]);
         stage.kubectl(&["delete", "pvc", "--all", "--timeout=120s"]);
+        stage.kubectl(&["delete", "pv", "disk", "--timeout=120s"]);
         stage.wait("nothing of the volumes is left", || {
             let traces = stage.traces();
             if traces.is_empty() { Ok(()) } else { Err(format!("{traces:#?}")) }
@@ -263,6 +265,29 @@ fn claim(name: &str, mode: Option<&str>) -> Value {
         claim["metadata"]["annotations"] = json!({"volmedic.dev/heal-recreate-pods": mode});
     }
     claim
+}
+
+/// A directory of the node, and a claim on it.
+fn local_volume(name: &str, folder: &Path) -> [Value; 2] {
+    fs::create_dir_all(folder).unwrap();
+    let here = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]});
+    let volume = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "4Mi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "claimRef": {"namespace": HOME, "name": name},
+            "local": {"path": folder},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+        },
+    });
+    let mut claim = claim(name, Some("auto"));
+    claim["spec"]["storageClassName"] = json!("");
+    claim["spec"]["volumeName"] = json!(name);
+    [volume, claim]
 }
 
 fn template(name: &str) -> Value {

@@ -76,8 +76,21 @@ async fn approve_waits_for_a_persons_consent() {
     ward.ill(&["data"]).await;
     ward.wait_told("data", "HealingSkipped", "healing needs a person's consent by the claim's annotation")
         .await;
+    let namespace = ward.stage.namespace.as_str();
+    let approve = async |remedy: &str| {
+        let (code, said, log) =
+            clinic.heal(&["data", "-n", namespace, "--approve", "--remedy", remedy]).await;
+        assert_eq!(code, 0, "{said}{log}");
+        said
+    };
+    let said = approve("RecreatePods").await;
+    assert!(said.contains("consent to RecreatePods for the current problem"), "{said}");
+    let annotations = ward.claims().get("data").await.unwrap().metadata.annotations.unwrap();
+    let at: Timestamp = annotations["volmedic.dev/heal-recreate-pods-approved"].parse().unwrap();
+    assert!(Timestamp::now().duration_since(at).as_secs() < 60);
+    assert_eq!(annotations["volmedic.dev/heal-approved"], "2026-08-21T09:00:00Z", "that is another remedy");
     assert!(ward.fake.asked().is_empty());
-    ward.annotate("data", "volmedic.dev/heal-approved", &format!("{:.0}", Timestamp::now())).await;
+    approve("NodeHealer").await;
     ward.wait_told("data", "HealingSucceeded", "").await;
     assert_eq!(ward.asked("data"), 1);
     ward.end().await;

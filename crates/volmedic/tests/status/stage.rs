@@ -53,7 +53,13 @@ pub(crate) fn build(installed: bool, furnish: impl FnOnce(&Stage) -> Work<'_> + 
                 let client = plane.client().await.unwrap();
                 let stage = Stage { plane, client };
                 if installed {
-                    stage.install(&["crds", "admission-agent.yaml", "rbac-hub.yaml", "rbac-agent.yaml"]);
+                    stage.install(&[
+                        "crds",
+                        "admission-agent.yaml",
+                        "admission-health.yaml",
+                        "rbac-hub.yaml",
+                        "rbac-agent.yaml",
+                    ]);
                     stage.wait_hubs_rights(true);
                     stage.wait_allowed("volmedic-agent", "default", ["list", "pods"], true);
                     stage.wait_allowed("volmedic-agent", "default", ["get", "leases"], true);

@@ -10,7 +10,7 @@ use volmedic_health::Remedy;
 
 use super::telling::audience;
 use super::{Answer, Done, LOOK, Seen, View, Ward};
-use crate::healer::evict::{self, Recreated};
+use crate::healer::evict::{self, Permit, Recreated};
 use crate::healer::pods::UserPod;
 use crate::healer::ports::{Cluster, Eyes, Nodes, Surgeon, Teller};
 use crate::healer::record::{Attempt, News, Record};
@@ -73,7 +73,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             self.triage.abandon(now, &ticket);
             return;
         }
-        let view = View { eyes: &*self.eyes, nodes: &self.nodes, relays: &self.relays };
+        let view = View { eyes: &*self.eyes, nodes: &*self.nodes, relays: &self.relays };
         let standing = pods.as_ref().map(|found| {
             let mut standing = evict::standing(details.recreate(&self.options.recreate_rules), found);
             let busy = || self.recreating.values().flatten().collect::<BTreeSet<_>>();
@@ -162,29 +162,42 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
         claim: Option<ObjectRef>,
         pods: Vec<UserPod>,
     ) {
-        let (Some(recreate), Some(claim)) = (self.options.policy.recreate.clone(), claim) else {
+        let known = (self.options.policy.recreate.clone(), claim, exam.recreate.clone());
+        let (Some(recreate), Some(claim), Some(began)) = known else {
             self.triage.abandon(self.clock.now(), &ticket);
             return;
         };
         let remedy = Remedy::RecreatePods;
-        let rule =
-            exam.recreate.as_ref().filter(|_| !ticket.by_person).map(|standing| standing.ruling.clone());
+        let rule = (!ticket.by_person).then(|| began.ruling.clone());
+        let permit = Permit {
+            pv: self.pvs.get(&ticket.place).cloned().unwrap_or_default(),
+            by_person: ticket.by_person,
+            since: ticket.complaint.as_ref().map(|(_, since)| *since),
+            began,
+            rules: self.options.recreate_rules.clone(),
+            policy: self.options.policy.clone(),
+            brakes: self.brakes.clone(),
+            clock: self.clock,
+        };
         let (attempt, started) = self.started(&ticket, &about, remedy, rule, nth);
         self.recreating.insert(ticket.place.clone(), owners(&pods));
         let (cluster, teller, eyes) = (self.cluster.clone(), self.teller.clone(), self.eyes.clone());
+        let nodes = self.nodes.clone();
         let held = ticket.clone();
         let task = self.start(async move {
             let began = Instant::now();
             let deadline = Duration::try_from(recreate.deadline).unwrap_or_default();
-            let (attempt, Recreated { outcome, nodes }) =
+            let (attempt, Recreated { outcome, nodes: came_to }) =
                 match prepare(&*teller, &*eyes, &started, false).await {
                     Ok(()) => {
                         let what = evict::Attempt {
                             cluster: &*cluster,
                             eyes: &*eyes,
+                            nodes: &*nodes,
                             place: &ticket.place,
                             claim: &claim,
                             recreate: &recreate,
+                            permit: &permit,
                             // A successor waits this long from the beginning that is written down.
                             end: began + deadline,
                         };
@@ -194,7 +207,8 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
                         (None, Recreated { outcome: Outcome::NotReached { why }, nodes: BTreeSet::new() })
                     }
                 };
-            Done::Healed { ticket, about, attempt, remedy, outcome, nodes, took: began.elapsed() }
+            let took = began.elapsed();
+            Done::Healed { ticket, about, attempt, remedy, outcome, nodes: came_to, took }
         });
         self.tickets.insert(task, (held, remedy));
     }

@@ -70,7 +70,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
     ) {
         let answer = match details {
             Ok((details, standing)) => {
-                let view = View { eyes: &*self.eyes, nodes: &self.nodes, relays: &self.relays };
+                let view = View { eyes: &*self.eyes, nodes: &*self.nodes, relays: &self.relays };
                 let exam = details.exam(&self.options.rules, Again::NotAsked, standing);
                 match self.triage.preview(self.clock.now(), place, &exam, &view) {
                     Ok(remedy) => {

@@ -227,7 +227,9 @@ fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCase
                     }
                     return Ok(());
                 }
-                if !seen.ill.contains(&ticket.place) {
+                // A check that failed is repeated, so nothing is quiet yet.
+                let case = desk.triage.cases.get(&ticket.place);
+                if !seen.ill.contains(&ticket.place) && !case.is_some_and(Case::is_wanted) {
                     seen.quiet_since.entry(ticket.place.clone()).or_insert(desk.now);
                 }
                 ends(seen, ticket.place, &outcome, after);

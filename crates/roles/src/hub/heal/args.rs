@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ArgGroup;
 use jiff::SignedDuration;
 use volmedic_heal::healer::{Filters, Options, Trust, Unverified};
 use volmedic_heal::{Mode, Policy, Recreate, ReportTrust, Rules};
@@ -12,10 +13,12 @@ use volmedic_runtime::flags::{duration, positive};
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Healing")]
+#[command(group(ArgGroup::new("heal_remedy").args(["heal_relay_ca_file", "heal_recreate_pods"]).multiple(true)))]
 #[allow(clippy::struct_field_names, reason = "the fields are the flags, and these begin alike")]
 pub(crate) struct HealArgs {
-    /// Heal volumes through their node plugins and the relays in the agents. See docs/healing.md.
-    #[arg(long, requires = "heal_relay_ca_file")]
+    /// Heal volumes: through their node plugins, which needs --heal-relay-ca-file, by recreating pods, which needs
+    /// --heal-recreate-pods, or both. See docs/healing.md.
+    #[arg(long, requires = "heal_remedy")]
     heal: bool,
     /// Mode where neither claim, namespace nor storage class sets one: off, observe, approve or auto.
     #[arg(long, default_value_t = Mode::Observe, value_name = "MODE")]
@@ -120,22 +123,22 @@ pub(crate) struct HealArgs {
     /// Values of the volume attribute `mounter` that are healed. Default: all.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     heal_mounters: Vec<String>,
-    /// CA that signs the relays' certificates, as PEM; read again for every connection.
+    /// CA that signs the relays' certificates, as PEM; read again for every connection. Without it no relay is called.
     #[arg(long, value_name = "FILE")]
     heal_relay_ca_file: Option<PathBuf>,
     /// Token of this hub for all relays, read again for every call; a token that the API server accepts is refused. Relays must
     /// run with --relay-audience of the same audience. Default: a token that the API server makes for each node.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, requires = "heal_relay_ca_file", value_name = "FILE")]
     heal_relay_token_file: Option<PathBuf>,
     /// Name in the relays' certificates. Default: volmedic-relay, the namespace of the relay, svc, joined by dots.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, requires = "heal_relay_ca_file", value_name = "NAME")]
     heal_relay_server_name: Option<String>,
     /// Namespaces whose relays are trusted. Default: the agents' namespace.
     #[arg(long, value_delimiter = ',', value_name = "NAMESPACES")]
     heal_relay_namespaces: Vec<String>,
     /// Driver whose relays are called as csi-addons does: any server that answers is trusted and gets a token. Only for
     /// relays that run with --relay-csi-addons. May be given several times.
-    #[arg(long, requires = "heal_csi_addons_token_file", value_name = "DRIVER")]
+    #[arg(long, requires_all = ["heal_csi_addons_token_file", "heal_relay_ca_file"], value_name = "DRIVER")]
     heal_relay_csi_addons: Vec<String>,
     /// Token that such relays get, with the audience volmedic-csi-addons; read again for every call. A token that the API
     /// server accepts is refused.
@@ -150,13 +153,24 @@ pub(crate) struct HealArgs {
 #[derive(Debug, Clone)]
 pub(crate) struct HealConfig {
     pub(crate) options: Options,
-    pub(crate) trust: Trust,
+    /// What proves that a relay is one; `None` if no relay is called.
+    pub(crate) trust: Option<Trust>,
+}
+
+impl HealConfig {
+    /// Whether the hub requests tokens for its own account, instead of reading one from a file.
+    pub(crate) fn requests_tokens(&self) -> bool {
+        self.trust.as_ref().is_some_and(|trust| trust.token.is_none())
+    }
 }
 
 impl HealArgs {
     /// `None` if nothing is to be healed.
     pub(crate) fn resolve(self, agent_namespace: &str) -> Option<HealConfig> {
-        let authority = self.heal_relay_ca_file.filter(|_| self.heal)?;
+        if !self.heal {
+            return None;
+        }
+        let authority = self.heal_relay_ca_file;
         let signed = |time: Duration| SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
         let boxed = |rules: Vec<(String, Mode)>| -> BTreeMap<Box<str>, Mode> {
             rules.into_iter().map(|(name, mode)| (name.into(), mode)).collect()
@@ -175,6 +189,7 @@ impl HealArgs {
             owners,
         };
         let policy = Policy {
+            node_healer: authority.is_some(),
             recreate: self.heal_recreate_pods.then_some(recreate),
             debounce: signed(self.heal_debounce),
             cooldown: signed(self.heal_cooldown),
@@ -224,12 +239,12 @@ impl HealArgs {
                 allow_loopback: self.heal_relay_loopback,
                 ..Options::default()
             },
-            trust: Trust {
+            trust: authority.map(|authority| Trust {
                 authority,
                 server_name: self.heal_relay_server_name,
                 token: self.heal_relay_token_file,
                 unverified: unverified.filter(|unverified| !unverified.drivers.is_empty()),
-            },
+            }),
         })
     }
 }
@@ -249,6 +264,7 @@ fn count(least: u64) -> clap::builder::RangedU64ValueParser<usize> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use volmedic_health::Remedy;
 
     use super::*;
 
@@ -271,7 +287,22 @@ mod tests {
         let HealConfig { options, trust } = parse("--heal --heal-relay-ca-file=ca").unwrap().unwrap();
         assert_eq!(options.rules.default, Mode::Observe);
         assert_eq!(options.trusted_namespaces, BTreeSet::from(["volmedic".to_owned()]));
-        assert!(trust.unverified.is_none() && !options.allow_loopback);
+        assert!(trust.unwrap().unverified.is_none() && !options.allow_loopback);
+    }
+
+    /// Recreating pods needs no relay, no certificate and no token.
+    #[test]
+    fn pods_are_recreated_without_any_relay() {
+        let config = parse("--heal --heal-recreate-pods").unwrap().unwrap();
+        assert!(config.trust.is_none() && !config.requests_tokens());
+        let has = |remedy| config.options.policy.has(remedy);
+        assert!(has(Remedy::RecreatePods) && !has(Remedy::NodeHealer));
+        let error = parse("--heal").unwrap_err().to_string();
+        assert!(error.contains("--heal-relay-ca-file") && error.contains("--heal-recreate-pods"), "{error}");
+        for relays in ["--heal-relay-token-file=/t", "--heal-relay-server-name=x"] {
+            let error = parse(&format!("--heal --heal-recreate-pods {relays}")).unwrap_err().to_string();
+            assert!(error.contains("--heal-relay-ca-file"), "{error}");
+        }
     }
 
     /// The page says what the defaults are; the library says so too, and the flags repeat them.
@@ -296,7 +327,7 @@ mod tests {
         let error = parse(line).unwrap_err().to_string();
         assert!(error.contains("--heal-csi-addons-token-file"), "{error}");
         let given = parse(&format!("{line} --heal-csi-addons-token-file=/t")).unwrap().unwrap();
-        assert_eq!(given.trust.unverified.unwrap().token, PathBuf::from("/t"));
+        assert_eq!(given.trust.unwrap().unverified.unwrap().token, PathBuf::from("/t"));
     }
 
     #[test]

@@ -70,6 +70,14 @@ impl Eyes for Sight {
         prospects::prevents_new_mount(&views, &place.node)
     }
 
+    fn cause_below_mount(&self, claim: &ObjectRef, place: &Place) -> Option<String> {
+        if !(self.in_touch)() {
+            return Some("the API server's changes do not reach the hub".to_owned());
+        }
+        let views = self.world.lock().facts(&ClaimKey::new(&claim.namespace, &claim.name)).views;
+        prospects::cause_below_mount(&views, &place.node)
+    }
+
     fn at_new_pod(&self, claim: &ObjectRef, place: &Place, settled: bool) -> Again {
         let unseen = |why: &str| Again::NotSeen(why.into());
         if !(self.in_touch)() {

@@ -7,29 +7,33 @@ use volmedic_hub::{View, What};
 /// Why a new mount on the node would not help now; nothing if it would. Evicting pods too early ends in pods that do not
 /// start, so each cause that lies below the mount has to be gone first.
 pub(super) fn prevents_new_mount(views: &[View], node: &str) -> Option<String> {
-    let mut reported_there = false;
-    for view in near(views, node) {
-        for seen in &view.seen {
-            match &seen.what {
-                What::Wrong(condition) => {
-                    if prevents(condition, view.kind) {
-                        let who = reporter(view.kind);
-                        return Some(format!(
-                            "{who} reports {}/{}: {}",
-                            condition.status, condition.reason, condition.message
-                        ));
-                    }
-                    reported_there |= view.node.is_some() && helps_against(condition);
-                }
-                What::Unknown { message, .. } if view.node.is_some() => {
-                    return Some(format!("{} does not know how it is: {message}", reporter(view.kind)));
-                }
-                What::Unknown { .. } => {}
+    cause_below_mount(views, node).or_else(|| {
+        let mut there = near(views, node).filter(|view| view.node.is_some()).flat_map(|view| &view.seen);
+        let reported_there =
+            there.any(|seen| matches!(&seen.what, What::Wrong(condition) if helps_against(condition)));
+        // A report from elsewhere, as a pushed one, is enough to be shown, but not to end pods.
+        (!reported_there).then(|| format!("nothing on node {node} itself reports that its mount is broken"))
+    })
+}
+
+/// What lies below the mount and prevents a new one, or is not known there. Once the first pods of a volume were replaced,
+/// nothing may report a broken mount any more, and this alone counts.
+pub(super) fn cause_below_mount(views: &[View], node: &str) -> Option<String> {
+    near(views, node).find_map(|view| {
+        view.seen.iter().find_map(|seen| match &seen.what {
+            What::Wrong(condition) if prevents(condition, view.kind) => {
+                let who = reporter(view.kind);
+                Some(format!(
+                    "{who} reports {}/{}: {}",
+                    condition.status, condition.reason, condition.message
+                ))
             }
-        }
-    }
-    // A report from elsewhere, as a pushed one, is enough to be shown, but not to end pods.
-    (!reported_there).then(|| format!("nothing on node {node} itself reports that its mount is broken"))
+            What::Unknown { message, .. } if view.node.is_some() => {
+                Some(format!("{} does not know how it is: {message}", reporter(view.kind)))
+            }
+            What::Wrong(_) | What::Unknown { .. } => None,
+        })
+    })
 }
 
 /// What is still wrong with the volume on a node.
@@ -107,6 +111,12 @@ mod tests {
         }
     }
 
+    /// The hub and the healer name local volumes alike; the two crates do not know each other.
+    #[test]
+    fn local_volumes_have_one_name() {
+        assert_eq!(volmedic_hub::LOCAL_VOLUME, volmedic_heal::Place::LOCAL_VOLUME);
+    }
+
     #[test]
     fn a_cause_below_the_mount_prevents_a_new_one() {
         check(&[], None);
@@ -127,6 +137,21 @@ mod tests {
         check(&[wrong(VantageKind::Node, Some("n1"), Reason::new("BackendOffline"))], Some("BackendOffline"));
         check(&[wrong(VantageKind::Node, Some("n1"), WellKnown::IOHung)], Some("IOHung"));
         check(&[wrong(VantageKind::Cluster, None, WellKnown::NodeDown)], Some("the cluster reports"));
+    }
+
+    /// After the first pod was replaced nothing is wrong any more, and the next pod has its turn; but not while the backend is
+    /// away.
+    #[test]
+    fn between_two_pods_only_causes_below_the_mount_count() {
+        let healthy: [View; 0] = [];
+        assert_eq!(cause_below_mount(&healthy, "n1"), None);
+        assert!(prevents_new_mount(&healthy, "n1").is_some());
+        let broken = wrong(VantageKind::Controller, None, WellKnown::NetworkError);
+        let why = cause_below_mount(&[broken], "n1");
+        assert!(why.is_some_and(|why| why.contains("NetworkError")));
+        let unknown = What::Unknown { reason: "NotSeen".into(), message: "its Lease has expired".into() };
+        let why = cause_below_mount(&[view(VantageKind::Host, Some("n1"), unknown)], "n1");
+        assert!(why.is_some_and(|why| why.contains("its Lease has expired")));
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub(super) struct JuiceFs {
 impl JuiceFs {
     /// Its node plugin. Volumes are provisioned statically, as its documents describe for file systems that exist.
     pub(super) fn install(stage: &Stage) -> Self {
+        let kubelet = stage.kubelet().to_str().unwrap();
+        let hidden = "JuiceFS mounts nothing below a hidden folder; set VOLMEDIC_CACHE to a folder that is not below one";
+        assert!(!kubelet.contains("/."), "{hidden}: {kubelet}");
         let (driver, client) = (foreign::juicefs_driver().unwrap(), foreign::juicefs().unwrap());
         let registrar = sidecars::build().unwrap().registrar;
         let disk = Disk::mount(stage, "juicefs");

@@ -2,14 +2,16 @@
 //! and for each the faults that take seconds.
 
 use std::fs;
+use std::path::Path;
 use std::time::Instant;
 
 use rustix::mount::{UnmountFlags, unmount};
+use volmedic_testkit::helm;
 
 use super::hostpath::Hostpath;
 use super::local_path::LocalPath;
 use super::measure::Look;
-use super::{install_volmedic, reference, target};
+use super::{NAMESPACE, install_volmedic, reference, target};
 use crate::agent::say;
 use crate::ready;
 use crate::stage::{KUBECTL_WAITS, Stage};
@@ -22,6 +24,8 @@ fn volumes_of_other_projects_drivers_are_watched() {
     install_volmedic(&stage);
     let (hostpath, local) = (Hostpath::install(&stage), LocalPath::install(&stage));
     Hostpath::add_sidecar(&stage);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    say(&helm::Chart::of(&root).unwrap().test(&stage.kubeconfig(), NAMESPACE).unwrap());
     let [lost, unmounted, full] = CLAIMS;
     let objects = [Hostpath::volume(lost), Hostpath::volume(unmounted), LocalPath::volume(full, true)];
     stage.create(&objects.concat().into());
