@@ -28,6 +28,12 @@ pub struct Facts {
     pub pushed: Option<Pushed>,
 }
 
+/// Stands for the driver of a volume that no CSI driver serves.
+pub const NO_DRIVER: &str = "kubernetes.io/in-tree";
+
+/// Stands for the driver of a local volume, as agents name it. Its handle is the name of the PersistentVolume.
+pub const LOCAL_VOLUME: &str = "kubernetes.io/local-volume";
+
 /// Which volume a claim is bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeId {

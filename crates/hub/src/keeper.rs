@@ -101,6 +101,7 @@ impl Keeper {
         loop {
             let now = now();
             let silent_at = self.take_in(now, in_touch(), &mut queue);
+            let more_to_judge = self.judge(now.day);
             let mut looked = 0;
             let mut paced = None;
             while work.len() < self.settings.workers.max(1) && looked < BATCH {
@@ -128,7 +129,11 @@ impl Keeper {
                 }
             }
             self.metrics.backlog.set(i64::try_from(queue.len()).unwrap_or(i64::MAX));
-            if looked == BATCH {
+            if looked == BATCH || more_to_judge {
+                // However much there is to judge, what was written is taken in.
+                while let Some(Ok((key, done))) = work.try_join_next() {
+                    Self::settle(key, done, &mut queue, &mut told);
+                }
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -205,6 +210,21 @@ impl Keeper {
             }
         }
         silent_at
+    }
+
+    /// Judges claims that may have changed, for the metrics; writes wait for their turn, and metrics must not. Answers
+    /// whether more claims wait.
+    fn judge(&self, now: Timestamp) -> bool {
+        if !self.world.lock().is_ready() {
+            return false;
+        }
+        for _ in 0..BATCH {
+            let Some(key) = self.world.lock().take_unjudged() else { return false };
+            if let Err(panic) = caught_now(|| self.world.lock().judge(now, &key)) {
+                tracing::error!(claim = %key, panic, "internal error (bug): the metrics have an old health of a claim");
+            }
+        }
+        true
     }
 
     /// What to write for a claim, and when to look at it again.

@@ -23,7 +23,7 @@ mod world;
 pub use agents::{Now, is_renewed};
 pub use claim::ClaimKey;
 pub use controllers::{FoundController, find_controllers};
-pub use facts::{Facts, Pushed, Seen, Since, Unprobed, View, VolumeId, What};
+pub use facts::{Facts, LOCAL_VOLUME, NO_DRIVER, Pushed, Seen, Since, Unprobed, View, VolumeId, What};
 pub use keeper::{HealsError, Keeper, PushError, Settings};
 pub use merge::{Action, Decision, Keep, decide, merge};
 pub use metrics::{Described, METRICS, Metrics};
@@ -33,7 +33,8 @@ pub use shape::{
 };
 pub use unknown::{Unknown, advice};
 pub use world::{
-    Bed, Controller, DownNode, Patient, Phase, ShownAgent, ShownClaim, ShownNode, Source, World,
+    Bed, Class, Controller, DownNode, Line, Patient, Phase, ShownAgent, ShownClaim, ShownNode, Source,
+    UnhealthyClaim, World,
 };
 
 /// Who owns what the hub applies.

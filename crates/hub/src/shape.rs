@@ -117,8 +117,13 @@ pub struct VolumeMeta {
 #[serde(default, rename_all = "camelCase")]
 pub struct VolumeSpec {
     pub csi: Option<CsiSource>,
+    pub local: Option<LocalSource>,
     pub claim_ref: Option<ClaimRef>,
 }
+
+/// Only that the volume is a local one.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct LocalSource {}
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -4,14 +4,17 @@
 //! many costs a moment, one too few would be a change that nobody notices.
 
 mod attachments;
+mod changes;
 mod evidence;
 mod facts;
+mod judged;
+mod names;
 mod patients;
 mod records;
 mod shown;
 mod users;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -25,6 +28,8 @@ use crate::facts::VolumeId;
 use crate::shape::{self, StorageHealth};
 use attachments::Attachments;
 pub use evidence::Controller;
+use judged::Judgements;
+pub use judged::{Class, Line, UnhealthyClaim};
 pub use patients::{Bed, Patient};
 pub use records::Phase;
 use records::{Claim, Volume, Words};
@@ -80,6 +85,8 @@ pub(crate) struct Stored {
 pub struct World {
     claims: HashMap<ClaimKey, Claim>,
     volumes: HashMap<Arc<str>, Volume>,
+    /// The local ones among them. Few clusters have many, so this is no field of each volume.
+    local_volumes: HashSet<Arc<str>>,
     users: Users,
     agents: Agents,
     controllers: Controllers,
@@ -95,7 +102,10 @@ pub struct World {
     heard: BTreeSet<Source>,
     /// Whether the API server lets an agent speak only for its own node.
     verified: bool,
+    /// The hub requests tokens for itself, and the API server does not limit which ones.
+    tokens_unlimited: bool,
     dirty: BTreeSet<ClaimKey>,
+    judgements: Judgements,
     /// Who shows what is stored, if anybody does.
     listener: Option<shown::Listener>,
     /// The same once more, for a healer; `None` where there is none.
@@ -129,18 +139,6 @@ impl World {
         }
     }
 
-    fn touch(&mut self, key: ClaimKey) {
-        if !self.untracked {
-            self.dirty.insert(key);
-        }
-    }
-
-    fn touch_all(&mut self, keys: impl IntoIterator<Item = ClaimKey>) {
-        if !self.untracked {
-            self.dirty.extend(keys);
-        }
-    }
-
     /// A source was read whole. The first time, all that is stored of it is judged anew.
     pub fn heard(&mut self, source: Source) {
         if self.heard.insert(source) {
@@ -153,20 +151,12 @@ impl World {
         Source::NEEDED.iter().all(|source| self.heard.contains(source))
     }
 
-    /// The claims that may have changed since this was last asked.
-    pub fn take_dirty(&mut self) -> BTreeSet<ClaimKey> {
-        let dirty = std::mem::take(&mut self.dirty);
-        if let Some(followed) = &mut self.followed {
-            followed.extend(dirty.iter().cloned());
-        }
-        dirty
-    }
-
     pub fn put_claim(&mut self, namespace: &str, name: &str, uid: &str, body: &shape::Claim) {
         let volumes = &self.volumes;
         let share = |name: &str| volumes.get_key_value(name).map(|(known, _)| known.clone());
-        let claim = Claim::new(uid, body, &mut self.words, share);
+        let mut claim = Claim::new(uid, body, &mut self.words, share);
         let key = self.key(namespace, name);
+        claim.judged = self.claims.get(&key).and_then(|known| known.judged);
         if self.claims.get(&key) != Some(&claim) {
             self.claims.insert(key.clone(), claim);
             self.touch(key);
@@ -175,13 +165,14 @@ impl World {
 
     pub fn remove_claim(&mut self, namespace: &str, name: &str) {
         let key = ClaimKey::new(namespace, name);
-        if self.claims.remove(&key).is_some() {
+        if let Some(claim) = self.claims.remove(&key) {
+            self.judgements.forget(&key, claim.judged);
             self.touch(key);
         }
     }
 
     pub fn put_volume(&mut self, name: &str, body: &shape::Volume) {
-        let shape::VolumeSpec { csi, claim_ref } = &body.spec;
+        let shape::VolumeSpec { csi, local, claim_ref } = &body.spec;
         let of = |map: &Option<BTreeMap<String, String>>, key: &str| {
             map.as_ref().and_then(|map| map.get(key)).map(|text| text.as_str().into())
         };
@@ -199,6 +190,11 @@ impl World {
             label: of(&body.metadata.labels, HEALTH_LABEL),
             message: of(&body.metadata.annotations, MESSAGE_ANNOTATION),
         };
+        if local.is_some() {
+            self.local_volumes.insert(name.clone());
+        } else {
+            self.local_volumes.remove(&name);
+        }
         let volume = Volume::new(VolumeId { name: name.clone(), csi }, claim, marks);
         if self.volumes.get(&name) == Some(&volume) {
             return;
@@ -211,6 +207,7 @@ impl World {
     pub fn remove_volume(&mut self, name: &str) {
         self.touch_claim_of(name);
         self.volumes.remove(name);
+        self.local_volumes.remove(name);
     }
 
     pub fn put_pod(&mut self, namespace: &str, name: &str, pod: &shape::Pod) {
@@ -405,6 +402,20 @@ impl World {
         self.verified
     }
 
+    /// Whether the hub requests tokens for itself without a policy that limits which ones.
+    pub fn set_tokens_unlimited(&mut self, unlimited: bool) {
+        self.tokens_unlimited = unlimited;
+    }
+
+    pub fn are_tokens_unlimited(&self) -> bool {
+        self.tokens_unlimited
+    }
+
+    /// Whether every admission policy is in force that this hub relies on. While one is not, nothing is healed.
+    pub fn is_guarded(&self) -> bool {
+        self.verified && !self.tokens_unlimited
+    }
+
     /// What all objects say together: how many claims have which health.
     pub fn tally(&self) -> BTreeMap<&'static str, usize> {
         let mut tally = BTreeMap::new();
@@ -448,37 +459,6 @@ impl World {
 
     pub fn claims(&self) -> usize {
         self.claims.len()
-    }
-
-    fn touch_all_stored(&mut self) {
-        if !self.untracked {
-            self.dirty.extend(self.stored.keys().cloned());
-        }
-    }
-
-    fn touch_node(&mut self, node: &str) {
-        if !self.untracked {
-            self.dirty.extend(self.users.on(node).cloned());
-        }
-    }
-
-    /// The claims with an object whose controller renews this Lease, or any. Those without one are judged when they are
-    /// shown.
-    fn touch_controlled(&mut self, lease: Option<&LeaseName>) {
-        let renews = |key: &&ClaimKey| {
-            let volume = self.volume_of(key).map(|volume| &volume.id);
-            let renewed = self.lease_of_controller(key, volume);
-            renewed.is_some() && (lease.is_none() || renewed == lease)
-        };
-        let touched: Vec<ClaimKey> = self.stored.keys().filter(renews).cloned().collect();
-        self.touch_all(touched);
-    }
-
-    fn touch_claim_of(&mut self, volume: &str) {
-        let claim = self.volumes.get(volume).and_then(|volume| volume.claim.as_deref());
-        if let Some(key) = claim.map(|(key, _)| key.clone()) {
-            self.touch(key);
-        }
     }
 
     /// The volume that a claim is bound to, if both say so.

@@ -3,8 +3,11 @@
 //! kube's own watcher does the same but keeps to itself when it is in touch again: after an outage it says nothing
 //! until an object changes, which may take days. We have to know, so we list and watch ourselves.
 //!
-//! Lists are read in pages of the newest state. A list of "any" state could come from the API server's cache, but older
-//! servers then ignore the page size and send everything at once.
+//! Long lists are read in pages of the newest state. A list of "any" state could come from the API server's cache, but
+//! older servers then ignore the page size and send everything at once. For a list that a selector keeps short that is no
+//! matter, and it spares etcd: there, the list of one node's pods is a reading of all pods of the cluster.
+
+mod names;
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -14,13 +17,14 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use kube::Api;
-use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::api::{ListParams, VersionMatch, WatchEvent, WatchParams};
 use kube::runtime::watcher::DefaultBackoff;
 use tokio::time::{Instant, sleep, timeout};
 use volmedic_api::{Arrived, Shape};
 
 use crate::link::Link;
 use crate::trouble::{Trouble, Verb};
+pub use names::KnownNames;
 
 const PAGE: u32 = 500;
 /// Ten million objects. No list is that long, so one that is does not end.
@@ -79,12 +83,33 @@ impl Spared {
     }
 }
 
+/// Where the API server takes lists from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lists {
+    /// Pages of the newest state, each of them read from etcd. For lists of any length.
+    #[default]
+    Paged,
+    /// One answer from the API server's cache, which may be a moment old, but never older than what was seen before. Only
+    /// for lists that a selector keeps short.
+    Cached,
+}
+
+/// What a list has to show at least.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Newest,
+    /// Whatever the API server has at hand.
+    Any,
+    NotOlderThan(String),
+}
+
 /// One kind of object, and where it goes.
 #[derive(Debug)]
 pub struct Follower<T: Shape, S> {
     pub api: Api<Arrived<T>>,
     /// A field selector.
     pub fields: Option<Box<str>>,
+    pub lists: Lists,
     pub sink: Arc<S>,
     pub link: Arc<Link>,
 }
@@ -95,14 +120,24 @@ impl<T: Shape, S: Sink<T>> Follower<T, S> {
         let _goodbye = Goodbye(&self.link);
         let mut backoff = DefaultBackoff::default();
         let mut version = None;
+        let mut state = match self.lists {
+            Lists::Paged => State::Newest,
+            Lists::Cached => State::Any,
+        };
         loop {
             let outcome = match &mut version {
-                None => self.list().await.map(|listed| version = Some(listed)),
+                None => self.list(&state).await.map(|listed| version = Some(listed)),
                 Some(version) => self.watch(version).await,
             };
             let Err(trouble) = outcome else { continue };
-            if trouble.needs_list() {
-                version = None;
+            if trouble.is_ahead_of_server() {
+                // Its cache is far behind, or the cluster was restored from a backup and counts from further back.
+                state = State::Newest;
+            } else if trouble.needs_list()
+                && let Some(seen) = version.take()
+                && self.lists == Lists::Cached
+            {
+                state = State::NotOlderThan(seen);
             }
             self.link.lost(&trouble);
             sleep(backoff.next().unwrap_or(LONGEST_WAIT).max(trouble.wait())).await;
@@ -110,11 +145,9 @@ impl<T: Shape, S: Sink<T>> Follower<T, S> {
     }
 
     /// The version that the list shows.
-    async fn list(&self) -> Result<String, Trouble> {
+    async fn list(&self, state: &State) -> Result<String, Trouble> {
         let resource = T::PLURAL;
-        let mut params =
-            ListParams { field_selector: self.fields.as_deref().map(str::to_owned), ..ListParams::default() }
-                .limit(PAGE);
+        let mut params = self.list_params(state);
         let mut spared = Spared::default();
         self.sink.begin();
         let mut pages = 0;
@@ -144,6 +177,17 @@ impl<T: Shape, S: Sink<T>> Follower<T, S> {
             }
         }
         Err(Trouble::Endless { resource, pages })
+    }
+
+    fn list_params(&self, state: &State) -> ListParams {
+        let all =
+            ListParams { field_selector: self.fields.as_deref().map(str::to_owned), ..ListParams::default() };
+        match state {
+            State::Newest => all.limit(PAGE),
+            // With a limit, some servers read etcd after all.
+            State::Any => all.at("0").matching(VersionMatch::NotOlderThan),
+            State::NotOlderThan(version) => all.at(version).matching(VersionMatch::NotOlderThan),
+        }
     }
 
     /// Returns when the watch ended as watches do. `version` moves on with every event.

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use volmedic_api::{Arrived, Shape, slim};
 
 use crate::affected::{Affected, affected};
-use crate::follow::{Follower, Sink};
+use crate::follow::{Follower, Lists, Sink};
 use crate::link::{Link, Staleness};
 use crate::metrics::{Counted, Metrics};
 use crate::nodes::Nodes;
@@ -118,6 +118,7 @@ impl Inventory {
         link: Arc<Link>,
     ) {
         let api: Api<Arrived<T>> = Api::all(client.clone());
-        self.tasks.spawn(Follower { api, fields: fields.map(Into::into), sink, link }.run());
+        let fields = fields.map(Into::into);
+        self.tasks.spawn(Follower { api, fields, lists: Lists::Paged, sink, link }.run());
     }
 }

@@ -24,7 +24,7 @@ mod fake;
 
 pub use affected::Affected;
 pub use changes::Change;
-pub use follow::{Follower, Sink, Spared};
+pub use follow::{Follower, KnownNames, Lists, Sink, Spared};
 pub use inventory::{Inventory, Options};
 pub use judge::{Down, DownWhy, Judge, Verdict};
 pub use link::{Link, Staleness};

@@ -26,7 +26,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use volmedic_api::{Arrived, Shape, slim};
 
-use crate::follow::Follower;
+use crate::follow::{Follower, Lists};
 use crate::link::{Link, Staleness};
 use crate::metrics::{Counted, Metrics};
 use keeper::{Keeper, Shared};
@@ -84,7 +84,10 @@ impl Inventory {
         };
         let api: Api<Arrived<slim::NodePod>> = Api::all(client.clone());
         let fields = Some(format!("spec.nodeName={}", escaped(&options.node)).into());
-        let follower = Follower { api, fields, sink: shared.pods.clone(), link: shared.pod_link.clone() };
+        // A node has some hundred pods at most.
+        let lists = Lists::Cached;
+        let follower =
+            Follower { api, fields, lists, sink: shared.pods.clone(), link: shared.pod_link.clone() };
         let layout = Layout::new(&options.kubelet_root);
         let keeper = Keeper::new(client, layout.clone(), shared.clone());
         let mut tasks = JoinSet::new();

@@ -124,6 +124,12 @@ impl Trouble {
         matches!(self, Self::Expired { .. } | Self::Nonsense { .. })
     }
 
+    /// Whether the server's cache has not seen the version yet that we have seen.
+    pub(crate) fn is_ahead_of_server(&self) -> bool {
+        // There is a machine-readable cause, too, but not in every version.
+        matches!(self, Self::Refused { verb: Verb::List, said, .. } if said.contains("Too large resource version"))
+    }
+
     /// How long the server asked us to stay away.
     pub(crate) fn wait(&self) -> Duration {
         match self {

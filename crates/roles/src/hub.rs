@@ -4,7 +4,7 @@ mod args;
 mod heal;
 mod nodes;
 mod page;
-mod policy;
+pub mod policy;
 mod push;
 pub mod rows;
 mod watches;
@@ -44,8 +44,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let reports = volmedic_hub::push::ReportCounts::register(&mut registry);
     let heal_counts = config.heal.is_some().then(|| heal::Counts::register(&mut registry));
     process.serve_http(&config.http, registry).await?;
-    if let Some(heal) = &config.heal {
-        heal::check_tokens(&client, &heal.trust).await?;
+    if let Some(trust) = config.heal.as_ref().and_then(|heal| heal.trust.as_ref()) {
+        heal::check_tokens(&client, trust).await?;
     }
     let desk = push::Desk::default();
     if let Some(endpoint) = config.push.clone() {
@@ -84,8 +84,9 @@ async fn lead(
 ) -> anyhow::Result<()> {
     let (world, woken) = (Arc::new(Mutex::new(World::default())), Arc::new(Notify::new()));
     // First whether agents can be believed, so that nothing is written that the next moment changes.
-    let verified = policy::first_look(client).await;
-    world.lock().set_verified(verified);
+    let tokens = config.heal.as_ref().is_some_and(heal::HealConfig::requests_tokens);
+    let policies = policy::Policies { tokens };
+    policies.first_look(client, &world).await;
 
     let mut watches = Watches::start(client, &config.agent_namespace, &world, &woken);
     health.set_ready(watches.ready_check(&world, config.not_ready_after));
@@ -104,7 +105,7 @@ async fn lead(
         agent_namespace: config.agent_namespace.clone(),
     };
     watches.tasks.spawn(nodes.run());
-    watches.tasks.spawn(policy::keep_looking(client.clone(), world.clone(), woken.clone()));
+    watches.tasks.spawn(policies.keep_looking(client.clone(), world.clone(), woken.clone()));
     tracing::info!("merging what is known of all claims");
     let keeper = Arc::new(Keeper::new(client.clone(), world.clone(), woken, config.keeper, metrics));
     *desk.lock() = Some((keeper.clone(), world.clone()));

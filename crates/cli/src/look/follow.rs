@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use volmedic_api::{Arrived, Shape};
-use volmedic_inventory::{Follower, Link, Sink, Spared};
+use volmedic_inventory::{Follower, Link, Lists, Sink, Spared};
 
 use super::list::Unread;
 use super::picture::Picture;
@@ -90,7 +90,8 @@ impl Follow<'_> {
         self.this.links.push(link.clone());
         let sink =
             Arc::new(Feed { picture, woken, put, take, seen: Mutex::default(), before: Mutex::default() });
-        self.this.tasks.spawn(Follower { api, fields: fields.map(Into::into), sink, link }.run());
+        let fields = fields.map(Into::into);
+        self.this.tasks.spawn(Follower { api, fields, lists: Lists::Paged, sink, link }.run());
     }
 }
 

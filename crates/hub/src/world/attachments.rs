@@ -1,23 +1,110 @@
 //! Volumes that cannot be attached or mounted where a pod waits for them, from the state of the cluster and never from
 //! events. That a pod waits for longer than starting takes is the agent's finding: it knows what the kubelet has set up.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use volmedic_health::{Condition, NotProbed, WellKnown};
 
+use super::records::Words;
 use super::{Source, World};
 use crate::ClaimKey;
 use crate::facts::{Seen, Since, VolumeId, What};
 use crate::shape;
 
+/// Compact, because a cluster has about as many attachments as volumes in use.
 #[derive(Debug, Default)]
 pub(super) struct Attachments {
-    /// By the name of the PersistentVolume, then by their own.
-    of_volume: HashMap<Arc<str>, BTreeMap<Box<str>, shape::Attachment>>,
-    volume_of: HashMap<Box<str>, Arc<str>>,
+    /// By the name of the PersistentVolume, then in the order of their own names. Nearly all volumes have one, for which
+    /// an ordered map would take the room of eleven.
+    of_volume: HashMap<Arc<str>, Box<[Attachment]>>,
+    /// The volume of each, by its own name.
+    volume_of: HashMap<Arc<str>, Arc<str>>,
     /// The drivers that are registered on each node.
     registered: HashMap<Box<str>, Box<[Arc<str>]>>,
+}
+
+/// What is kept of a VolumeAttachment.
+#[derive(Debug, PartialEq)]
+struct Attachment {
+    name: Arc<str>,
+    node: Arc<str>,
+    attached: bool,
+    /// Nearly all have none.
+    errors: Option<Box<Errors>>,
+}
+
+#[derive(Debug, PartialEq)]
+struct Errors {
+    attach: Option<shape::AttachmentError>,
+    detach: Option<shape::AttachmentError>,
+}
+
+impl Attachment {
+    fn new(name: Arc<str>, body: &shape::Attachment, words: &mut Words) -> Self {
+        let shape::Attachment { spec, status } = body;
+        let shape::AttachmentSpec { node_name, source: _ } = spec;
+        let shape::AttachmentStatus { attached, attach_error, detach_error } = status;
+        let has_errors = attach_error.is_some() || detach_error.is_some();
+        let errors = || Box::new(Errors { attach: attach_error.clone(), detach: detach_error.clone() });
+        Self { name, node: words.get(node_name), attached: *attached, errors: has_errors.then(errors) }
+    }
+
+    fn attach_error(&self) -> Option<&shape::AttachmentError> {
+        self.errors.as_ref()?.attach.as_ref()
+    }
+
+    fn detach_error(&self) -> Option<&shape::AttachmentError> {
+        self.errors.as_ref()?.detach.as_ref()
+    }
+}
+
+impl Attachments {
+    /// The names of all attachments.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.volume_of.keys().map(|name| &**name)
+    }
+
+    /// The nodes of which it is known which drivers are registered there.
+    pub(super) fn registered(&self) -> impl Iterator<Item = &str> {
+        self.registered.keys().map(|node| &**node)
+    }
+
+    fn of(&self, volume: &str) -> &[Attachment] {
+        self.of_volume.get(volume).map_or(&[], |all| all)
+    }
+
+    /// Whether it is new, or another than before.
+    fn put(&mut self, volume: &Arc<str>, attachment: Attachment) -> bool {
+        let all = self.of_volume.entry(volume.clone()).or_default();
+        match all.binary_search_by(|known| known.name.cmp(&attachment.name)) {
+            Ok(place) => {
+                let changed = all[place] != attachment;
+                all[place] = attachment;
+                changed
+            }
+            Err(place) => {
+                self.volume_of.insert(attachment.name.clone(), volume.clone());
+                let mut more = std::mem::take(all).into_vec();
+                more.reserve_exact(1);
+                more.insert(place, attachment);
+                *all = more.into_boxed_slice();
+                true
+            }
+        }
+    }
+
+    /// Answers whose it was.
+    fn remove(&mut self, name: &str) -> Option<Arc<str>> {
+        let volume = self.volume_of.remove(name)?;
+        if let Some(all) = self.of_volume.get_mut(&volume) {
+            *all = std::mem::take(all).into_iter().filter(|known| *known.name != *name).collect();
+            if all.is_empty() {
+                self.of_volume.remove(&volume);
+            }
+        }
+        Some(volume)
+    }
 }
 
 impl World {
@@ -25,29 +112,25 @@ impl World {
         let Some(volume) = body.spec.source.persistent_volume_name.as_deref() else {
             return self.remove_attachment(name);
         };
-        if self.attachments.volume_of.get(name).is_some_and(|known| **known != *volume) {
-            self.remove_attachment(name);
-        }
-        let volume: Arc<str> = match self.volumes.get_key_value(volume) {
-            Some((known, _)) => known.clone(),
-            None => volume.into(),
+        let known = self.attachments.volume_of.get_key_value(name);
+        let (name, volume): (Arc<str>, Arc<str>) = match known {
+            Some((name, known)) if **known == *volume => (name.clone(), known.clone()),
+            _ => {
+                self.remove_attachment(name);
+                let known = self.volumes.get_key_value(volume).map(|(known, _)| known.clone());
+                (name.into(), known.unwrap_or_else(|| volume.into()))
+            }
         };
-        let all = self.attachments.of_volume.entry(volume.clone()).or_default();
-        if all.insert(name.into(), body.clone()).as_ref() != Some(body) {
-            self.attachments.volume_of.insert(name.into(), volume.clone());
+        let attachment = Attachment::new(name, body, &mut self.words);
+        if self.attachments.put(&volume, attachment) {
             self.touch_claim_of(&volume);
         }
     }
 
     pub fn remove_attachment(&mut self, name: &str) {
-        let Some(volume) = self.attachments.volume_of.remove(name) else { return };
-        if let Some(all) = self.attachments.of_volume.get_mut(&volume) {
-            all.remove(name);
-            if all.is_empty() {
-                self.attachments.of_volume.remove(&volume);
-            }
+        if let Some(volume) = self.attachments.remove(name) {
+            self.touch_claim_of(&volume);
         }
-        self.touch_claim_of(&volume);
     }
 
     pub(super) fn put_registered(&mut self, node: &str, body: &shape::CsiNode) {
@@ -65,23 +148,19 @@ impl World {
         }
     }
 
-    fn attachments_of(&self, volume: &VolumeId) -> impl Iterator<Item = &shape::Attachment> {
-        self.attachments.of_volume.get(&volume.name).into_iter().flat_map(BTreeMap::values)
-    }
-
     /// Errors of attaching a volume where it is used, and of detaching it anywhere.
     pub(super) fn attach_errors(&self, key: &ClaimKey, volume: &VolumeId) -> Vec<Seen> {
         let mut all = Vec::new();
-        for attachment in self.attachments_of(volume) {
-            let node = &attachment.spec.node_name;
+        for attachment in self.attachments.of(&volume.name) {
+            let node = &*attachment.node;
             let is_used = self.users.of(key).any(|(used, _)| used == node);
             let errors = [
-                (WellKnown::AttachFailed, "attached to", &attachment.status.attach_error, is_used),
-                (WellKnown::DetachFailed, "detached from", &attachment.status.detach_error, true),
+                (WellKnown::AttachFailed, "attached to", attachment.attach_error(), is_used),
+                (WellKnown::DetachFailed, "detached from", attachment.detach_error(), true),
             ];
             for (reason, verb, error, counts) in errors {
-                let Some(error) = error.as_ref().filter(|_| counts) else { continue };
-                if reason == WellKnown::AttachFailed && attachment.status.attached {
+                let Some(error) = error.filter(|_| counts) else { continue };
+                if reason == WellKnown::AttachFailed && attachment.attached {
                     continue;
                 }
                 let text = error.message.as_deref().unwrap_or("no reason is given");
@@ -111,12 +190,13 @@ impl World {
                 format!("driver {driver} is not registered on node {node}, where a pod waits for the volume");
             return Some(wrong(WellKnown::DriverNotRegistered, &message, Since::Unsaid));
         }
-        let is_here = self.attachments_of(volume).any(|attachment| attachment.spec.node_name == node);
-        let mut elsewhere = self.attachments_of(volume).filter(|attachment| attachment.status.attached);
+        let attachments = self.attachments.of(&volume.name);
+        let is_here = attachments.iter().any(|attachment| *attachment.node == *node);
+        let mut elsewhere = attachments.iter().filter(|attachment| attachment.attached);
         if let Some(other) = elsewhere.next().filter(|_| !is_here) {
             let message = format!(
                 "the volume is attached to node {}, and not to node {node}, where a pod waits for it",
-                other.spec.node_name
+                other.node
             );
             return Some(wrong(WellKnown::AttachedElsewhere, &message, Since::Unsaid));
         }

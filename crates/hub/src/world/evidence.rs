@@ -370,12 +370,10 @@ impl World {
         if changed.is_empty() {
             return;
         }
-        let is_of = |key: &&ClaimKey| {
-            let csi = self.volume_of(key).and_then(|volume| volume.id.csi.as_ref());
+        self.touch_where(|world, key| {
+            let csi = world.volume_of(key).and_then(|volume| volume.id.csi.as_ref());
             csi.is_some_and(|(driver, _)| changed.contains(&**driver))
-        };
-        let touched: Vec<ClaimKey> = self.stored.keys().filter(is_of).cloned().collect();
-        self.touch_all(touched);
+        });
     }
 
     /// The drivers of all volumes.

@@ -8,7 +8,7 @@ use volmedic_health::{Reason, Remedy};
 
 use super::{Source, World};
 use crate::ClaimKey;
-use crate::facts::{Since, View, What};
+use crate::facts::{LOCAL_VOLUME, Since, View, VolumeId, What};
 
 /// A claim's volume where pods use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,18 +61,31 @@ impl World {
         self.is_ready() && [Source::Reports, Source::Leases].iter().all(|source| self.heard.contains(source))
     }
 
-    /// `None` if it is bound to no volume of a CSI driver.
+    /// `None` if it is bound to neither a volume of a CSI driver nor a local volume.
     pub fn patient(&self, key: &ClaimKey) -> Option<Patient> {
         let uid = self.claims.get(key)?.uid.to_string().into();
         let volume = &self.volume_of(key)?.id;
-        let (driver, handle) = volume.csi.as_ref()?;
+        let (driver, handle) = self.driver_and_handle(volume)?;
         let views = self.facts(key).views;
         let nodes = self.users.of(key).map(|(node, _)| node).filter(|node| self.is_there(node));
-        let can = |remedy: &Remedy| *remedy == Remedy::NodeHealer || self.remedies.contains(remedy);
+        // The kubelet mounts local volumes by itself, so there is no node plugin to ask.
+        let plugin = volume.csi.is_some();
+        let can = |remedy: &Remedy| match remedy {
+            Remedy::NodeHealer => plugin,
+            remedy => self.remedies.contains(remedy),
+        };
         let heals = |reason: &Reason| reason.remedies().iter().any(can);
         let beds = nodes.map(|node| bed(node, &views, heals)).collect();
-        let [volume, driver, handle] = [&volume.name, driver, handle].map(|text| (&**text).into());
+        let [volume, driver, handle] = [&volume.name, driver, handle].map(Into::into);
         Some(Patient { uid, volume, driver, handle, beds })
+    }
+
+    /// By what an agent names a volume that can be healed.
+    fn driver_and_handle<'a>(&self, volume: &'a VolumeId) -> Option<(&'a str, &'a str)> {
+        match &volume.csi {
+            Some((driver, handle)) => Some((driver, handle)),
+            None => self.local_volumes.contains(&volume.name).then_some((LOCAL_VOLUME, &*volume.name)),
+        }
     }
 
     /// How many volumes are in use, each counted once for each node, by driver.
@@ -80,11 +93,11 @@ impl World {
         let mut counts = BTreeMap::new();
         for (claim, nodes) in self.users.all() {
             let volume = self.volume_of(claim);
-            if let Some((driver, _)) = volume.and_then(|volume| volume.id.csi.as_ref()) {
+            if let Some((driver, _)) = volume.and_then(|volume| self.driver_and_handle(&volume.id)) {
                 let known = nodes.filter(|node| self.nodes.contains(*node)).count();
-                match counts.get_mut(&**driver) {
+                match counts.get_mut(driver) {
                     Some(count) => *count += known,
-                    None => drop(counts.insert((&**driver).into(), known)),
+                    None => drop(counts.insert(driver.into(), known)),
                 }
             }
         }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
+use super::judged::Judged;
 use crate::ClaimKey;
 use crate::facts::VolumeId;
 use crate::shape::{self, Told};
@@ -99,6 +100,8 @@ pub(super) struct Claim {
     pub(super) class: Option<Arc<str>>,
     /// What the driver's controller said, where the API server keeps that.
     pub(super) kept: Option<Box<Told>>,
+    /// How it was judged last; no part of what was read.
+    pub(super) judged: Option<Judged>,
 }
 
 impl Claim {
@@ -128,6 +131,7 @@ impl Claim {
             provisioner: provisioner.map(|name| words.get(name)),
             class: spec.storage_class_name.as_deref().map(|name| words.get(name)),
             kept: status.health_status.clone().map(Box::new),
+            judged: None,
         }
     }
 

@@ -10,6 +10,8 @@ use crate::facts::{Seen, View, What};
 
 mod attachments;
 mod evidence;
+mod judged;
+mod leases;
 mod patients;
 mod size;
 

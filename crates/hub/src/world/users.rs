@@ -129,6 +129,11 @@ impl Users {
         }
     }
 
+    /// The namespace and name of each pod that uses something.
+    pub(super) fn pods(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pods.keys().map(|(namespace, name)| (&**namespace, &**name))
+    }
+
     /// The claims that are used on a node.
     pub(super) fn on(&self, node: &str) -> impl Iterator<Item = &ClaimKey> {
         self.by_node.get(node).into_iter().flatten()

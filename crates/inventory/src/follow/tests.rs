@@ -256,3 +256,55 @@ async fn nobody_believes_an_inventory_that_nobody_keeps() {
     })
     .await;
 }
+
+/// The list of one node's pods is short, and the API server can give it without asking etcd.
+#[tokio::test(start_paused = true)]
+async fn a_short_list_comes_from_the_cache_and_never_goes_back_in_time() {
+    let expired = || watch(&[("ERROR", status(410, "Expired", "too old resource version"))], 60);
+    let behind = || failure(504, "Timeout", "Too large resource version: 20, current: 5");
+    let server = Server::new([
+        // A server that splits the list after all.
+        page(&[one("a")], "10", "next"),
+        page(&[], "10", ""),
+        watch(&[bookmark("20"), ("ERROR", status(410, "Expired", "too old resource version"))], 60),
+        failure(500, "InternalError", "no such luck"),
+        behind(),
+        page(&[one("b")], "7", ""),
+        expired(),
+        page(&[one("c")], "8", ""),
+        watch(&[], FOR_EVER),
+    ]);
+    let woken = Arc::new(tokio::sync::Notify::new());
+    let link = Arc::new(Link::new("persistentvolumes", woken.clone()));
+    let sink = Arc::new(crate::Volumes::new(DRIVER, woken));
+    let (api, fields) = (Api::all(server.client()), Some("metadata.name=x".into()));
+    let follower = Follower { api, fields, lists: Lists::Cached, sink: sink.clone(), link: link.clone() };
+    let task = tokio::spawn(follower.run());
+    until("all requests", || server.asked().len() == 9).await;
+    let asked: Vec<String> = server
+        .asked()
+        .iter()
+        .map(|url| {
+            url.replace("/api/v1/persistentvolumes?", "").replace("&fieldSelector=metadata.name%3Dx", "")
+        })
+        .map(|url| if url.contains("watch=true") { "watch".to_owned() } else { url })
+        .collect();
+    assert_eq!(
+        asked,
+        [
+            "&resourceVersion=0&resourceVersionMatch=NotOlderThan",
+            "&continue=next",
+            "watch",
+            "&resourceVersion=20&resourceVersionMatch=NotOlderThan",
+            "&resourceVersion=20&resourceVersionMatch=NotOlderThan",
+            // The cluster was restored from a backup: what there is now counts.
+            "&limit=500",
+            "watch",
+            "&resourceVersion=7&resourceVersionMatch=NotOlderThan",
+            "watch",
+        ]
+    );
+    assert!(link.is_in_touch());
+    assert!(sink.contains("h-c") && !sink.contains("h-a") && !sink.contains("h-b"));
+    task.abort();
+}

@@ -14,7 +14,8 @@ use volmedic_testkit::ControlPlane;
 use crate::common::{Proxy, grant_rules, until};
 use crate::stage::{Stage, changes, shown, uses};
 
-async fn ready(inventory: &Inventory) {
+/// When it has read everything once. What it has read of the pods may be a moment old.
+pub(crate) async fn ready(inventory: &Inventory) {
     let waited = timeout(Duration::from_mins(3), inventory.ready()).await;
     assert!(waited.is_ok(), "never ready: {:?}", inventory.staleness());
 }
@@ -93,7 +94,7 @@ async fn terminating_and_completed_pods_are_on_their_way_out() {
     let all = |phase: &str| {
         ["done", "failed", "killed"].map(|name| format!("{name}: {name}/data {phase} ReadWrite"))
     };
-    assert_eq!(shown(&inventory), all("InUse"));
+    until("in use", || shown(&inventory) == all("InUse")).await;
     stage.pods().delete("killed", &DeleteParams::default().grace_period(600)).await.unwrap();
     stage.set_status("done", json!({"phase": "Succeeded"})).await;
     stage.set_status("failed", json!({"phase": "Failed"})).await;
@@ -149,17 +150,15 @@ async fn all_kinds_of_volumes() {
 
     let inventory = stage.start();
     ready(&inventory).await;
-    assert_eq!(
-        shown(&inventory),
-        [
-            format!("{local}: one/disk InUse ReadWrite"),
-            "csi-0123: one/inline InUse ReadOnly".to_owned(),
-            "csi-4567: static/own InUse ReadWrite".to_owned(),
-            "one-scratch: one/scratch InUse ReadOnly".to_owned(),
-            "raw: one/raw InUse ReadWrite".to_owned(),
-            "shared: one/data InUse ReadWrite, two/data InUse ReadWrite".to_owned(),
-        ]
-    );
+    let expected = [
+        format!("{local}: one/disk InUse ReadWrite"),
+        "csi-0123: one/inline InUse ReadOnly".to_owned(),
+        "csi-4567: static/own InUse ReadWrite".to_owned(),
+        "one-scratch: one/scratch InUse ReadOnly".to_owned(),
+        "raw: one/raw InUse ReadWrite".to_owned(),
+        "shared: one/data InUse ReadWrite, two/data InUse ReadWrite".to_owned(),
+    ];
+    until("all in use", || shown(&inventory) == expected).await;
     let volumes = inventory.volumes();
     let get = |handle: &str| volumes.get(&stage.driver, handle).unwrap();
     assert_eq!(get("csi-0123").fs_type.as_deref(), Some("xfs"));
@@ -248,7 +247,7 @@ async fn an_outage_keeps_what_was_known() {
     let metrics = Metrics::register(&mut registry);
     let inventory = Inventory::start(&way, &stage.options(), &metrics);
     ready(&inventory).await;
-    assert_eq!(shown(&inventory), ["db: web/data InUse ReadWrite"]);
+    until("in use", || shown(&inventory) == ["db: web/data InUse ReadWrite"]).await;
 
     proxy.cut();
     until("out of touch", || {
@@ -294,7 +293,7 @@ async fn a_kubelet_that_is_not_there_yet_is_waited_for() {
     assert!(!inventory.is_ready());
     rename(&aside, root).unwrap();
     ready(&inventory).await;
-    assert_eq!(shown(&inventory), ["db: web/data InUse ReadWrite"]);
+    until("in use", || shown(&inventory) == ["db: web/data InUse ReadWrite"]).await;
     // And what was known stays when it goes away.
     rename(root, &aside).unwrap();
     inventory.refresh();

@@ -8,8 +8,7 @@ use volmedic_hub::{ClaimKey, ShownClaim};
 use volmedic_runtime::page::stored;
 use volmedic_view::Row;
 
-/// Stands for the driver of a volume that no CSI driver serves.
-pub const NO_DRIVER: &str = "kubernetes.io/in-tree";
+pub use volmedic_hub::NO_DRIVER;
 
 /// Texts that many rows have in common.
 #[derive(Debug, Default)]

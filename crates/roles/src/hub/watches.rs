@@ -2,7 +2,6 @@
 
 mod controllers;
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use volmedic_hub::{
     AGENT_LEASE, Attachment, Claim, CsiNode, Lease, Now, Pod, Source, StoredHealth, StoredReport, Volume,
     World,
 };
-use volmedic_inventory::{Follower, Link, Nodes, Sink, Spared};
+use volmedic_inventory::{Follower, KnownNames, Link, Lists, Nodes, Sink, Spared};
 
 use volmedic_runtime::http::Check;
 
@@ -45,7 +44,8 @@ impl Watches {
         let nodes = Arc::new(Nodes::new(link.clone(), nodes_woken.clone()));
         let mut tasks = JoinSet::new();
         let api = Api::all(client.clone());
-        tasks.spawn(Follower { api, fields: None, sink: nodes.clone(), link: link.clone() }.run());
+        let lists = Lists::Paged;
+        tasks.spawn(Follower { api, fields: None, lists, sink: nodes.clone(), link: link.clone() }.run());
         let leases = Arc::new(Link::new(Lease::PLURAL, woken.clone()));
         let mut watches = Self { nodes, nodes_woken, leases: leases.clone(), links: vec![link], tasks };
 
@@ -84,21 +84,12 @@ impl Watches {
         watches.follow(Api::all(all.clone()), None, to(Source::Attachments), put, |world, _, name| {
             world.remove_attachment(name);
         });
-        let put = |world: &mut World, o: &Arrived<Lease>, body: &Lease| {
-            if let Some(node) = o.name().strip_prefix(AGENT_LEASE) {
-                world.put_lease(now(), node, body);
-            }
-        };
-        let take = |world: &mut World, _: &str, name: &str| {
-            if let Some(node) = name.strip_prefix(AGENT_LEASE) {
-                world.remove_lease(node);
-            }
-        };
-        let feed = Feed::new(to(Source::Leases), put, take);
+        let feed = lease_feed(agent_namespace, to(Source::Leases));
         watches.links.push(leases.clone());
         watches.tasks.spawn(controllers::look(all.clone(), world.clone(), woken.clone()));
         let api = Api::namespaced(all, agent_namespace);
-        watches.tasks.spawn(Follower { api, fields: None, sink: Arc::new(feed), link: leases }.run());
+        let sink = Arc::new(feed);
+        watches.tasks.spawn(Follower { api, fields: None, lists, sink, link: leases }.run());
         watches
     }
 
@@ -113,7 +104,8 @@ impl Watches {
         let link = Arc::new(Link::new(T::PLURAL, to.1.clone()));
         self.links.push(link.clone());
         let sink = Arc::new(Feed::new(to, put, take));
-        self.tasks.spawn(Follower { api, fields: fields.map(Into::into), sink, link }.run());
+        let fields = fields.map(Into::into);
+        self.tasks.spawn(Follower { api, fields, lists: Lists::Paged, sink, link }.run());
     }
 
     /// Not ready before enough was read, nor when out of touch for long.
@@ -134,6 +126,26 @@ impl Watches {
     }
 }
 
+/// The world knows an agent's Lease by the name of the node.
+fn lease_feed(namespace: &str, to: (Arc<Mutex<World>>, Arc<Notify>, Source)) -> Feed<Lease> {
+    let put = |world: &mut World, o: &Arrived<Lease>, body: &Lease| {
+        if let Some(node) = o.name().strip_prefix(AGENT_LEASE) {
+            world.put_lease(now(), node, body);
+        }
+    };
+    let take = |world: &mut World, _: &str, name: &str| {
+        if let Some(node) = name.strip_prefix(AGENT_LEASE) {
+            world.remove_lease(node);
+        }
+    };
+    let mut feed = Feed::new(to, put, take);
+    let namespace = namespace.to_owned();
+    feed.names = Box::new(move |world, each| {
+        world.each_name(Source::Leases, &mut |_, node| each(&namespace, &format!("{AGENT_LEASE}{node}")));
+    });
+    feed
+}
+
 /// Brings objects of one kind into the world.
 struct Feed<T> {
     world: Arc<Mutex<World>>,
@@ -141,15 +153,13 @@ struct Feed<T> {
     source: Source,
     put: fn(&mut World, &Arrived<T>, &T),
     take: fn(&mut World, &str, &str),
-    seen: Mutex<Seen>,
+    /// The namespaces and names of the objects that the world knows.
+    names: Names,
+    /// Which of them came from here.
+    known: Mutex<KnownNames>,
 }
 
-/// Which objects there are, and in which list each was last seen.
-#[derive(Default)]
-struct Seen {
-    list: u32,
-    names: HashMap<(Box<str>, Box<str>), u32>,
-}
+type Names = Box<dyn Fn(&World, &mut dyn FnMut(&str, &str)) + Send + Sync>;
 
 impl<T> Feed<T> {
     fn new(
@@ -157,44 +167,39 @@ impl<T> Feed<T> {
         put: fn(&mut World, &Arrived<T>, &T),
         take: fn(&mut World, &str, &str),
     ) -> Self {
-        Self { world, woken, source, put, take, seen: Mutex::default() }
+        let names = Box::new(move |world: &World, each: &mut dyn FnMut(&str, &str)| {
+            world.each_name(source, each);
+        });
+        Self { world, woken, source, put, take, names, known: Mutex::default() }
     }
 }
 
 impl<T: Shape> Sink<T> for Feed<T> {
     fn begin(&self) {
-        let mut seen = self.seen.lock();
-        seen.list = seen.list.wrapping_add(1);
+        self.known.lock().begin();
     }
 
     fn put(&self, object: &Arrived<T>, body: &T) -> Result<(), String> {
-        {
-            let mut seen = self.seen.lock();
-            let list = seen.list;
-            seen.names.insert((object.namespace().into(), object.name().into()), list);
-        }
+        self.known.lock().put(object.namespace(), object.name());
         (self.put)(&mut self.world.lock(), object, body);
         self.woken.notify_one();
         Ok(())
     }
 
     fn take(&self, object: &Arrived<T>) {
-        self.seen.lock().names.remove(&(object.namespace().into(), object.name().into()));
+        self.known.lock().take(object.namespace(), object.name());
         (self.take)(&mut self.world.lock(), object.namespace(), object.name());
         self.woken.notify_one();
     }
 
+    /// Goes through what the world knows, because only hashes are kept of what came. What the hub itself has put there,
+    /// such as an object that it has just written, did not come and stays.
     fn sweep(&self, spared: &Spared) {
-        let mut seen = self.seen.lock();
         let mut world = self.world.lock();
-        let list = seen.list;
-        seen.names.retain(|(namespace, name), last| {
-            let stays = *last == list || spared.contains(namespace, name);
-            if !stays {
-                (self.take)(&mut world, namespace, name);
-            }
-            stays
-        });
+        let gone = self.known.lock().sweep(spared, |each| (self.names)(&world, each));
+        for (namespace, name) in &gone {
+            (self.take)(&mut world, namespace, name);
+        }
         world.heard(self.source);
         self.woken.notify_one();
     }
@@ -202,4 +207,65 @@ impl<T: Shape> Sink<T> for Feed<T> {
 
 fn now() -> Now {
     Now { day: Timestamp::now(), clock: tokio::time::Instant::now().into_std() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn arrived<T: Shape>(namespace: &str, name: &str) -> Arrived<T> {
+        let object = json!({"metadata": {"namespace": namespace, "name": name, "uid": "u"}});
+        serde_json::from_str(&object.to_string()).expect("an object as the API server gives it")
+    }
+
+    /// A list that shows these objects.
+    fn list<T: Shape>(feed: &Feed<T>, names: &[&str]) {
+        feed.begin();
+        for name in names {
+            let object = arrived::<T>("shop", name);
+            let body = object.body.as_ref().expect("it can be read");
+            feed.put(&object, body).expect("it makes sense");
+        }
+        feed.sweep(&Spared::default());
+    }
+
+    fn names(world: &Mutex<World>, source: Source) -> Vec<String> {
+        let mut names = Vec::new();
+        world.lock().each_name(source, &mut |_, name| names.push(name.to_owned()));
+        names.sort();
+        names
+    }
+
+    /// The hub writes an object after the API server has made the list, and before it has read the list to its end.
+    #[test]
+    fn a_list_takes_away_what_it_lacks_and_never_what_the_hub_has_written_itself() {
+        let world = Arc::new(Mutex::new(World::default()));
+        let put = |world: &mut World, o: &Arrived<StoredHealth>, body: &StoredHealth| {
+            world.put_stored(o.namespace(), o.name(), body);
+        };
+        let to = (world.clone(), Arc::default(), Source::Stored);
+        let feed = Feed::new(to, put, World::remove_stored);
+        list(&feed, &["a", "b"]);
+        let written = arrived::<StoredHealth>("shop", "ours");
+        world.lock().put_stored("shop", "ours", written.body.as_ref().expect("it can be read"));
+        list(&feed, &["b"]);
+        assert_eq!(names(&world, Source::Stored), ["b", "ours"]);
+        feed.take(&arrived("shop", "b"));
+        assert_eq!(names(&world, Source::Stored), ["ours"]);
+        list(&feed, &["ours"]);
+        list(&feed, &[]);
+        assert_eq!(names(&world, Source::Stored), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn agents_leases_are_known_by_their_nodes() {
+        let (world, woken) = (Arc::new(Mutex::new(World::default())), Arc::default());
+        let feed = lease_feed("shop", (world.clone(), woken, Source::Leases));
+        list(&feed, &["volmedic-agent-n1", "volmedic-agent-n2", "something-else"]);
+        assert_eq!(names(&world, Source::Leases), ["n1", "n2"]);
+        list(&feed, &["volmedic-agent-n2"]);
+        assert_eq!(names(&world, Source::Leases), ["n2"]);
+    }
 }

@@ -220,3 +220,41 @@ async fn a_policy_that_was_weakened_is_noticed() {
     let object = stage.wait_stored("data", &[&format!("host/{node} HealthWarning Degraded/SlowIO")]).await;
     assert_eq!(object.status.expect("a status").vantages[0].verified, Some(false));
 }
+
+/// The hub that heals requests tokens for itself, so it notices when nothing limits which ones. That says nothing about
+/// reports, which stay verified.
+#[tokio::test]
+async fn a_missing_policy_on_the_hubs_own_tokens_is_noticed_where_it_heals() {
+    let files = [&[CRDS, POLICY][..], &RBAC[..], &["rbac-healer.yaml", "admission-hub.yaml"]].concat();
+    let stage = Stage::own(&files).await;
+    crate::kind::define(&stage.client).await;
+    let kubeconfig = stage.kubeconfig().await;
+    let heals = [&crate::stage::QUICK[..], &["--heal", "--heal-relay-ca-file=/nowhere"]].concat();
+    let unverified = async |hub: &crate::process::Controller| {
+        let (_, text) = hub.get("/metrics").await;
+        text.lines().find_map(|line| line.strip_prefix("volmedic_hub_unverified ").map(str::to_owned))
+    };
+    let sound = crate::stage::start_hub(&kubeconfig, &heals);
+    sound.wait_log("lets the hub request tokens only for the relays of one node each").await;
+    sound.wait_log("merging what is known").await;
+    assert_eq!(unverified(&sound).await.as_deref(), Some("0"), "{}", sound.log());
+    drop(sound);
+
+    kubectl(&stage.plane, &["delete", "validatingadmissionpolicybinding", "volmedic-hub"]);
+    let hub = crate::stage::start_hub(&kubeconfig, &heals);
+    hub.wait_log("the ValidatingAdmissionPolicyBinding volmedic-hub is missing").await;
+    hub.wait_log("merging what is known").await;
+    assert_eq!(unverified(&hub).await.as_deref(), Some("1"), "{}", hub.log());
+    let node = stage.make_node("n").await;
+    stage.used_claim("data", &node).await;
+    stage.tell(&node, &stage.report(&[("data", "Degraded", "SlowIO")])).await;
+    let object = stage.wait_stored("data", &[&format!("host/{node} HealthWarning Degraded/SlowIO")]).await;
+    assert_eq!(object.status.expect("a status").vantages[0].verified, None);
+    drop(hub);
+
+    // A hub that does not heal requests no tokens, and may not read that policy.
+    let plain = crate::stage::start_hub(&kubeconfig, &crate::stage::QUICK);
+    plain.wait_log("merging what is known").await;
+    assert_eq!(plain.says("volmedic-hub is missing"), 0, "{}", plain.log());
+    assert_eq!(unverified(&plain).await.as_deref(), Some("0"), "{}", plain.log());
+}

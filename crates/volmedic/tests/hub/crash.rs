@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use volmedic_testkit::seed;
 
 use crate::stage::{Stage, apply_report, everything, start_hub};
 
 const CHANGES: usize = 500;
-/// Of so many changes one is followed by a kill.
-const KILLS: usize = 40;
+/// One of this number of changes in a row is followed by a kill, whatever the seed.
+const PER_KILL: usize = 40;
+const KILLS: usize = CHANGES / PER_KILL;
 const CLAIMS: usize = 12;
 const NODES: usize = 3;
 
-/// The same numbers on every run.
+/// The same numbers for the same seed.
 struct Dice(u64);
 
 impl Dice {
@@ -25,11 +27,11 @@ impl Dice {
 
 #[tokio::test]
 async fn killed_at_random_it_ends_where_it_would_have_ended() {
-    let (left_alone, killed) = tokio::join!(run(false), run(true));
+    let seed = seed("killed_at_random_it_ends_where_it_would_have_ended");
+    let (left_alone, killed) = tokio::join!(run(seed, false), run(seed, true));
     assert_eq!((left_alone.kills, left_alone.ends.len()), (0, CLAIMS));
-    assert!(killed.kills >= 5, "it was killed {} times only", killed.kills);
-    assert_eq!(killed.ends, left_alone.ends);
-    println!("killed {} times during {CHANGES} changes", killed.kills);
+    assert_eq!(killed.kills, KILLS);
+    assert_eq!(killed.ends, left_alone.ends, "seed {seed}");
 }
 
 struct Run {
@@ -38,8 +40,8 @@ struct Run {
     ends: BTreeMap<String, Value>,
 }
 
-/// The same changes each time.
-async fn run(kill: bool) -> Run {
+/// The same changes each time for the same seed.
+async fn run(seed: u64, kill: bool) -> Run {
     let stage = Stage::own(&everything()).await;
     let (mut nodes, mut agents) = (Vec::new(), Vec::new());
     for n in 0..NODES {
@@ -72,15 +74,20 @@ async fn run(kill: bool) -> Run {
         let line = format!("host/{} HealthWarning Degraded/SlowIO", nodes[n % NODES]);
         stage.wait_stored(claim, &[&line]).await;
     }
-    let (mut changes, mut fate, mut kills) = (Dice(42), Dice(7), 0);
-    for _ in 0..CHANGES {
+    let (mut changes, mut fate, mut kills) = (Dice(seed), Dice(!seed), 0);
+    let mut fatal = 0;
+    for change in 0..CHANGES {
+        if change % PER_KILL == 0 {
+            // What is left over at the end has none.
+            fatal = if change / PER_KILL < KILLS { change + fate.roll(PER_KILL) } else { CHANGES };
+        }
         let claim = changes.roll(CLAIMS);
         match changes.roll(4) {
             3 => drop(ill.remove(&claim)),
             n => drop(ill.insert(claim, reasons[n])),
         }
         tell(&ill, claim % NODES).await;
-        if kill && fate.roll(KILLS) == 0 {
+        if kill && change == fatal {
             let later = u64::try_from(fate.roll(300)).expect("small");
             tokio::time::sleep(Duration::from_millis(later)).await;
             hub.kill();

@@ -5,7 +5,7 @@ use kube::Api;
 use kube::api::DeleteParams;
 use volmedic_testkit::objects;
 
-use crate::stage::shared;
+use crate::stage::{DRIVER, shared, shared_hub, until};
 
 #[tokio::test]
 async fn a_node_that_goes_down_is_told_on_all_claims_used_there_whatever_their_driver() {
@@ -19,8 +19,15 @@ async fn a_node_that_goes_down_is_told_on_all_claims_used_there_whatever_their_d
     assert!(message.starts_with(&format!("node {node} is down since ")), "{message}");
     assert!(message.ends_with("it is used there by pod data"), "{message}");
     assert_eq!(stage.stored("idle").await, None);
+    let series = format!(
+        r#"volmedic_claim_health_status{{driver_name="{DRIVER}",namespace="{}",persistentvolumeclaim="data",node="",vantage="cluster",status="Inaccessible",reason="NodeDown"}} 1"#,
+        stage.namespace
+    );
+    let has_series = async || shared_hub().get("/metrics").await.1.lines().any(|line| line == series);
+    until("the claim has a series", || async { Ok::<_, String>(has_series().await) }).await;
     objects::set_node_ready(&stage.client, &node, "True").await.expect("the node's status");
     stage.wait_stored("data", &[]).await;
+    until("the series is gone", || async { Ok::<_, String>(!has_series().await) }).await;
 }
 
 #[tokio::test]

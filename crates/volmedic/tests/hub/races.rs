@@ -38,6 +38,18 @@ async fn ten_racing_writers_make_one_object_and_come_to_rest() {
         &["get", "pv", "-l", "volmedic.dev/health=HealthFailure", "-o", "name"],
     );
     assert_eq!(printed.lines().count(), names.len(), "{printed}");
+    let lost: Vec<_> = names.iter().map(|name| (name.as_str(), "DataLoss", "LegsLost")).collect();
+    let mut two = stage.report(&lost);
+    let more = stage.report(&[(names[0].as_str(), "Degraded", "SlowIO")]);
+    two.volumes[0].health_conditions.extend(more.volumes[0].health_conditions.clone());
+    stage.tell(&node, &two).await;
+    let volume = format!("pv-{}-{}", stage.namespace, names[0]);
+    let path = "jsonpath={.metadata.annotations.PVUnhealthMessage}";
+    let mark = || crate::stage::kubectl(&stage.plane, &["get", "pv", &volume, "-o", path]);
+    crate::stage::until("the mark has both errors", || async {
+        Ok::<_, String>(mark() == "LegsLost - as the test says; SlowIO - as the test says")
+    })
+    .await;
     stage.tell(&node, &stage.report(&[])).await;
     for name in &names {
         stage.wait_stored(name, &[&format!("host/{node} Healthy")]).await;
@@ -48,4 +60,5 @@ async fn ten_racing_writers_make_one_object_and_come_to_rest() {
         Ok::<_, String>(left.trim().is_empty())
     })
     .await;
+    assert_eq!(mark(), "", "the message goes with the label");
 }

@@ -1,7 +1,8 @@
 //! What a real token of an agent may write, and that it is the shipped policy that says so.
 
 use k8s_openapi::api::core::v1::Event;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use k8s_openapi::api::storage::v1::CSINode;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Client, Error};
 use serde_json::{Value, json};
 use volmedic_testkit::objects;
@@ -252,12 +253,62 @@ fn relay(node: &str, name: &str, driver: &str) -> Value {
     })
 }
 
+async fn csi_node(client: &Client, node: &str, drivers: &[&str]) {
+    let drivers: Vec<Value> =
+        drivers.iter().map(|driver| json!({"name": driver, "nodeID": format!("id-of-{node}")})).collect();
+    let object = json!({"metadata": {"name": node}, "spec": {"drivers": drivers}});
+    let object: CSINode = serde_json::from_value(object).expect("a CSINode");
+    Api::all(client.clone()).create(&PostParams::default(), &object).await.expect("it is created");
+}
+
+/// A registration that exists may change while its driver is away, and a new one needs the driver. Without the binding,
+/// nothing else refuses it.
+async fn only_drivers_of_the_node(stage: &Stage, relays: &Api<DynamicObject>, own: &str) {
+    let mine = format!("{own}-{HOME}-daemonset-volmedic-agent");
+    let (post, delete) = (PostParams::default(), DeleteParams::default());
+    let object = |driver: &str| {
+        let object = relay(own, &format!("{mine}-{driver}"), driver);
+        serde_json::from_value::<DynamicObject>(object).expect("an object")
+    };
+    relays.create(&post, &object("e")).await.expect("a driver of the node");
+    // The kubelet takes a driver out that restarts, and writes null for an empty list.
+    let nodes = Api::<CSINode>::all(stage.client.clone());
+    let empty = Patch::Merge(json!({"spec": {"drivers": []}}));
+    nodes.patch(own, &PatchParams::default(), &empty).await.expect("no driver is left");
+    until("the node has no drivers", || async {
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        match relays.create(&params, &object("d")).await {
+            Err(error) if error.to_string().contains("does not have") => Ok(true),
+            Err(error) => Err(error.to_string()),
+            Ok(_) => Ok(false),
+        }
+    })
+    .await;
+    let name = format!("{mine}-e");
+    let mut found = relays.get(&name).await.expect("it is there");
+    found.data["spec"]["driver"]["endpoint"] = "pod://p.default:3".into();
+    relays.replace(&name, &post, &found).await.expect("it may be written again while its driver restarts");
+    relays.delete(&name, &delete).await.expect("it may be deleted");
+    kubectl(&stage.plane, &["delete", "validatingadmissionpolicybinding", "volmedic-agent-relays"]);
+    until("nothing else refuses an invented driver", || async {
+        match relays.create(&post, &object("x")).await {
+            Ok(_) => Ok::<_, String>(true),
+            Err(Error::Api(status)) if status.message.contains("volmedic-agent-relays") => Ok(false),
+            Err(error) => Err(error.to_string()),
+        }
+    })
+    .await;
+}
+
 /// What the agent on one node may not do to objects of another one: the rights are given, the policy refuses.
 #[tokio::test]
 async fn an_agents_token_neither_changes_nor_deletes_what_belongs_to_others() {
     let stage = Stage::own(&[&[CRDS, POLICY], &RBAC[..]].concat()).await;
     crate::kind::define(&stage.client).await;
     let (own, other) = (stage.make_node("own").await, stage.make_node("other").await);
+    // Each has its drivers. No node has all.
+    csi_node(&stage.client, &own, &["d", "e"]).await;
+    csi_node(&stage.client, &other, &["d", "f"]).await;
     // More rights than the agent is given, so that only the policy stands against it.
     let rule = [
         "--verb=*",
@@ -269,9 +320,8 @@ async fn an_agents_token_neither_changes_nor_deletes_what_belongs_to_others() {
     stage.used_claim("data", &own).await;
     let (agent, of_other) = (stage.agent(&own).await, stage.agent(&other).await);
     let kind = kube::api::ApiResource::erase::<volmedic_api::addons::CsiAddonsNode>(&());
-    let relays =
-        |client: &Client| Api::<kube::api::DynamicObject>::namespaced_with(client.clone(), HOME, &kind);
-    let object = |value: Value| serde_json::from_value::<kube::api::DynamicObject>(value).expect("an object");
+    let relays = |client: &Client| Api::<DynamicObject>::namespaced_with(client.clone(), HOME, &kind);
+    let object = |value: Value| serde_json::from_value::<DynamicObject>(value).expect("an object");
     let (mine, theirs) = (
         format!("{own}-{HOME}-daemonset-volmedic-agent"),
         format!("{other}-{HOME}-daemonset-volmedic-agent"),
@@ -293,7 +343,7 @@ async fn an_agents_token_neither_changes_nor_deletes_what_belongs_to_others() {
         if why.contains("ValidatingAdmissionPolicy 'volmedic-agent'") { Ok(true) } else { Err(why) }
     })
     .await;
-    let delete = kube::api::DeleteParams::default();
+    let delete = DeleteParams::default();
     let refuse = |what: &str, outcome: Result<(), Error>| {
         let why = outcome.expect_err(what).to_string();
         assert!(why.contains("ValidatingAdmissionPolicy 'volmedic-agent'"), "{what}: {why}");
@@ -303,6 +353,13 @@ async fn an_agents_token_neither_changes_nor_deletes_what_belongs_to_others() {
         "a relay elsewhere",
         relays(&agent).create(&post, &object(relay(&other, &mine, "e"))).await.map(drop),
     );
+    until("the policy on drivers is in force", || async {
+        let invented = relay(&own, &format!("{mine}-f"), "f");
+        let outcome = relays(&agent).create(&post, &object(invented)).await;
+        let why = outcome.map_or_else(|error| error.to_string(), |_| "it is accepted".to_owned());
+        if why.contains("which the CSINode of that node does not have") { Ok(true) } else { Err(why) }
+    })
+    .await;
     let mut taken = relays(&agent).get(&theirs).await.expect("it may be read");
     taken.data["spec"]["driver"]["endpoint"] = "pod://p.default:1".into();
     refuse("another's relay", relays(&agent).replace(&theirs, &post, &taken).await.map(drop));
@@ -313,6 +370,7 @@ async fn an_agents_token_neither_changes_nor_deletes_what_belongs_to_others() {
     found.data["spec"]["driver"]["endpoint"] = "pod://p.default:2".into();
     relays(&agent).replace(&mine, &post, &found).await.expect("its own may change");
     relays(&agent).delete(&second, &delete).await.expect("its own may be deleted");
+    only_drivers_of_the_node(&stage, &relays(&agent), &own).await;
 
     let empty = stage.report(&[]);
     for (client, node) in [(&agent, &own), (&of_other, &other)] {

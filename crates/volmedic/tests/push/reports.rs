@@ -44,6 +44,13 @@ async fn reports_are_stored_survive_a_restart_and_expire() {
     })
     .await;
     stage.wait_stored("other", &["pushed/array HealthFailure DataLoss/LegsLost"]).await;
+    let series = format!(
+        r#"volmedic_claim_health_status{{driver_name="{}",namespace="{}",persistentvolumeclaim="other",node="",vantage="pushed/array",status="DataLoss",reason="LegsLost"}} 1"#,
+        crate::stage::DRIVER,
+        stage.namespace
+    );
+    let has_series = async || hub.get("/metrics").await.1.lines().any(|line| line == series);
+    crate::stage::until("alerts see it", || async { Ok::<_, String>(has_series().await) }).await;
     stage.wait_stored("data", &[line]).await;
     assert_eq!(
         post(to, &nobody, &volume).0,
@@ -66,6 +73,7 @@ async fn reports_are_stored_survive_a_restart_and_expire() {
 
     // What is not told again is not believed for ever.
     stage.wait_stored("other", &[]).await;
+    crate::stage::until("the alert ends", || async { Ok::<_, String>(!has_series().await) }).await;
 }
 
 #[tokio::test]

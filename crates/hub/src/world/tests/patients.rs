@@ -81,3 +81,32 @@ fn whoever_follows_hears_of_all_claims_first_and_then_of_changes() {
     assert_eq!(world.take_followed(), BTreeSet::from([key("a")]));
     assert!(world.take_followed().is_empty());
 }
+
+/// Its pods can be recreated; nobody can be asked to heal it. A hostPath volume is not mounted at all.
+#[test]
+fn a_local_volume_can_be_healed_by_new_pods_only() {
+    let local = |source: Value| {
+        let mut world = world();
+        let claim_ref = json!({"namespace": "shop", "name": "a", "uid": "uid-a"});
+        let mut spec = json!({"claimRef": claim_ref});
+        spec.as_object_mut().expect("an object").extend(source.as_object().expect("an object").clone());
+        world.put_volume("pv-a", &read(json!({ "spec": spec })));
+        let mut unmounted = report(&["pv-a"]);
+        unmounted.volumes[0].driver = crate::LOCAL_VOLUME.to_owned();
+        unmounted.volumes[0].health_conditions[0].reason = "VolumeUnmounted".to_owned();
+        world.put_report("n1", &unmounted);
+        world
+    };
+    let mut world = local(json!({"local": {"path": "/mnt/disk-7"}}));
+    let patient = world.patient(&key("a")).expect("it is bound");
+    assert_eq!((&*patient.driver, &*patient.handle), (crate::LOCAL_VOLUME, "pv-a"));
+    assert_eq!(beds(&world, "a"), [("n1".into(), None, false)], "no remedy is switched on");
+    world.set_remedies([Remedy::RecreatePods].into());
+    assert_eq!(beds(&world, "a"), [("n1".into(), Some(WellKnown::VolumeUnmounted.into()), false)]);
+    assert_eq!(world.in_use().get(crate::LOCAL_VOLUME), Some(&1));
+    world.remove_volume("pv-a");
+    assert_eq!(world.patient(&key("a")), None);
+    let mut world = local(json!({"hostPath": {"path": "/mnt/disk-7"}}));
+    world.set_remedies([Remedy::RecreatePods].into());
+    assert_eq!(world.patient(&key("a")), None);
+}

@@ -52,4 +52,16 @@ fn what_a_hundred_thousand_claims_take() {
         status.headline.health == volmedic_api::resource::HealthWord::HealthUnknown
     });
     println!("merging all of them: {} in {:.1?}", unknown.count(), began.elapsed());
+    let (before, began) = (resident(), Instant::now());
+    for key in &keys {
+        world.judge(now().day, key);
+    }
+    println!(
+        "judging all of them: {:.1?}, {} MiB more",
+        began.elapsed(),
+        resident().saturating_sub(before) / 1024
+    );
+    let began = Instant::now();
+    let (shown, omitted) = (world.counts().len(), world.worst(1000).1);
+    println!("what a scrape reads: {shown} counts in {:.1?}, {omitted} omitted", began.elapsed());
 }
