@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use crate::go_module::{GoModule, Source};
 use crate::process;
 
+mod readme;
+
 const MODULE: GoModule = GoModule {
     folder: "helm",
     what: "helm",
@@ -22,6 +24,7 @@ const MODULE: GoModule = GoModule {
     programs: &["helm"],
 };
 const LIMIT: Duration = Duration::from_mins(1);
+const TEST_LIMIT: Duration = Duration::from_mins(6);
 /// The namespace that the plain manifests are for.
 const NAMESPACE: &str = "volmedic";
 const HEADER: &str = "# Made by `cargo xtask chart` from deploy/chart. Edits here are overwritten.\n";
@@ -63,10 +66,22 @@ impl Chart {
 
     /// What `helm template` makes with these values on top of the chart's own, as YAML documents.
     pub fn render(&self, namespace: &str, values: &Value) -> Result<String> {
+        self.template(namespace, values, &[])
+    }
+
+    fn template(&self, namespace: &str, values: &Value, arguments: &[&str]) -> Result<String> {
         let mut command = self.command("template");
-        command.arg("volmedic").arg(&self.folder).args(["--namespace", namespace]);
+        command.arg("volmedic").arg(&self.folder).args(["--namespace", namespace]).args(arguments);
         command.arg("--set-json").arg(values.to_string());
         process::run(command, LIMIT)?.or_fail("`helm template`")
+    }
+
+    /// Runs the tests of the release, and gives what they printed.
+    pub fn test(&self, kubeconfig: &Path, namespace: &str) -> Result<String> {
+        let mut command = self.command("test");
+        command.args(["volmedic", "--logs", "--namespace", namespace, "--kubeconfig"]).arg(kubeconfig);
+        command.args(["--timeout", "5m"]);
+        process::run(command, TEST_LIMIT)?.or_fail("`helm test`")
     }
 
     /// Installs the release `volmedic`, or upgrades it, and gives the notes. Waits for no pod.
@@ -87,12 +102,18 @@ impl Chart {
 
     /// Every file that is made from the chart: its path from the checkout's root, and what it holds.
     pub fn manifests(&self) -> Result<Vec<(String, String)>> {
-        let all = plain(&self.render(NAMESPACE, &json!({}))?);
+        // Tests are Helm's.
+        let all = plain(&self.template(NAMESPACE, &json!({}), &["--skip-tests"])?);
         let namespace = self.folder.with_file_name("namespace.yaml");
         let namespace =
             fs::read_to_string(&namespace).with_context(|| format!("cannot read {}", namespace.display()))?;
         let all = format!("{HEADER}---\n{namespace}{all}");
-        let mut made = vec![("deploy/manifests/volmedic.yaml".to_owned(), all)];
+        let (values, about) = (self.file("values.yaml")?, self.file("Chart.yaml")?);
+        let version = about.lines().find_map(|line| line.strip_prefix("version: ")).unwrap_or_default();
+        let mut made = vec![
+            ("deploy/manifests/volmedic.yaml".to_owned(), all),
+            ("deploy/chart/README.md".to_owned(), readme::make(&values, version)),
+        ];
         for driver in self.drivers()? {
             let whole = self.render(NAMESPACE, &json!({"controllers": [{"driver": driver}]}))?;
             let of_driver = plain(&whole)
@@ -107,10 +128,14 @@ impl Chart {
 
     /// The drivers that the chart knows, by the names in its table.
     pub fn drivers(&self) -> Result<Vec<String>> {
-        let table = self.folder.join("files/drivers.yaml");
-        let text = fs::read_to_string(&table).with_context(|| format!("cannot read {}", table.display()))?;
+        let text = self.file("files/drivers.yaml")?;
         let names = text.lines().filter_map(|line| line.strip_suffix(':'));
         Ok(names.filter(|name| !name.starts_with([' ', '#'])).map(str::to_owned).collect())
+    }
+
+    fn file(&self, name: &str) -> Result<String> {
+        let path = self.folder.join(name);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
     /// Helm without anything of the user's own.

@@ -81,6 +81,35 @@ capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
+{{/* The security context of the hub's container, with the values merged over it. */}}
+{{- define "volmedic.hubSecurity" -}}
+{{- mergeOverwrite (include "volmedic.restricted" . | fromYaml) (deepCopy (.Values.hub.securityContext | default dict)) | toYaml -}}
+{{- end -}}
+
+{{/* The same of the agent's container. The SecurityContextConstraints are made from it too. */}}
+{{- define "volmedic.agentSecurity" -}}
+{{- mergeOverwrite (include "volmedic.agentNeeds" . | fromYaml) (deepCopy (.Values.agent.securityContext | default dict)) | toYaml -}}
+{{- end -}}
+
+{{- define "volmedic.agentNeeds" -}}
+readOnlyRootFilesystem: true
+runAsUser: 0
+{{- if .Values.agent.privileged }}
+privileged: true
+{{- else }}
+allowPrivilegeEscalation: false
+seccompProfile: {type: RuntimeDefault}
+capabilities:
+  drop: [ALL]
+  add:
+    - DAC_OVERRIDE    # drivers' sockets, FUSE connections
+    - DAC_READ_SEARCH # volumes that belong to others
+    {{- if .Values.agent.sysAdmin }}
+    - SYS_ADMIN       # to receive file-system errors from the kernel
+    {{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "volmedic.probes" -}}
 livenessProbe:
   httpGet: {path: /healthz, port: metrics}

@@ -1,27 +1,21 @@
-//! Finds out what there is to find out.
+//! Reads everything that findings are made from.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use k8s_openapi::api::admissionregistration::v1::{
-    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
-};
+use kube::Api;
 use kube::api::ListParams;
-use kube::{Api, Client};
-use tokio::time::timeout;
 use volmedic_api::Arrived;
 use volmedic_health::{Health, Vantage};
 use volmedic_hub::ControllerLease;
+use volmedic_roles::hub::policy::{self, Difference};
 use volmedic_roles::hub::rows::NO_DRIVER;
 use volmedic_view::Row;
 
 use super::gate::{self, Gate};
 use super::parts::{Parts, Pod, Role};
 use super::rights::{self, OWN, needed, needed_at_home};
-use crate::look::{self, Life, Picture, Progress, Reach, Rows, Scope, Unread, Version, each, innermost};
-
-/// The policy that holds agents to their node, and its binding.
-const POLICY: &str = "volmedic-agent";
+use crate::look::{self, Life, Picture, Progress, Reach, Rows, Scope, Unread, Version, each};
 
 /// All that findings are made from.
 pub(super) struct Facts {
@@ -34,16 +28,16 @@ pub(super) struct Facts {
     pub(super) parts_unread: Option<Unread>,
     pub(super) nodes: BTreeMap<String, NodeFacts>,
     pub(super) drivers: BTreeMap<String, DriverFacts>,
-    /// None where it cannot be read.
-    pub(super) policy: Result<bool, String>,
+    /// Differences from the shipped policies; an error where they cannot be read.
+    pub(super) policies: Result<Vec<Difference>, String>,
     pub(super) gate: Gate,
-    /// Whether any claim has what the gate would let it have.
+    /// Whether any claim has the field that the gate adds.
     pub(super) kept: bool,
     pub(super) own_gaps: Result<Vec<String>, String>,
     /// By role and account, as in `hub` and `volmedic/volmedic-hub`.
     pub(super) gaps: Vec<(Role, String, Result<Vec<String>, String>)>,
     pub(super) claims: usize,
-    /// Claims of which nobody can say how they are: how many for which reason, with what to do.
+    /// Claims with unknown health, by reason: the number of claims, and what to do.
     pub(super) unknown: BTreeMap<String, (usize, String)>,
     pub(super) checks_off: BTreeMap<(String, String), usize>,
     pub(super) malformed: usize,
@@ -69,19 +63,19 @@ pub(super) struct DriverFacts {
     pub(super) nodes: usize,
     pub(super) claims: usize,
     pub(super) unknown: usize,
-    /// The controller's sidecar, and who holds its Lease.
+    /// The controller sidecar, and the holder of its Lease.
     pub(super) controller: Option<(Life, String)>,
-    /// Kinds of vantage that say anything of its volumes.
-    pub(super) told_by: BTreeSet<&'static str>,
+    /// Kinds of vantage from which its volumes are probed.
+    pub(super) reported_by: BTreeSet<&'static str>,
 }
 
 pub(super) async fn examine(reach: &Reach, progress: &Progress, at: Timestamp) -> Facts {
     let client = &reach.client;
     let scope = Scope::default();
-    let (picture, (parts, parts_unread), policy, gate, own_gaps) = tokio::join!(
+    let (picture, (parts, parts_unread), policies, gate, own_gaps) = tokio::join!(
         look::read(reach, &scope, progress),
         parts(reach),
-        policy(reach),
+        policies(reach),
         gate::look(client, reach.deadline),
         rights::missing(client, None, None, OWN, reach.deadline),
     );
@@ -111,7 +105,7 @@ pub(super) async fn examine(reach: &Reach, progress: &Progress, at: Timestamp) -
     }
     let mut unknown = BTreeMap::<String, (usize, String)>::new();
     for row in all.iter().filter(|row| row.health == Health::Unknown) {
-        let why = row.why.as_deref().unwrap_or("nobody said why").to_owned();
+        let why = row.why.as_deref().unwrap_or("no reason was given").to_owned();
         unknown.entry(why).or_insert_with(|| (0, row.next().to_owned())).0 += 1;
     }
     Facts {
@@ -123,7 +117,7 @@ pub(super) async fn examine(reach: &Reach, progress: &Progress, at: Timestamp) -
         parts_unread,
         nodes,
         drivers: drivers(&picture, &all, at),
-        policy,
+        policies,
         gate,
         kept: picture.world.claim_keys().iter().any(|key| picture.world.is_kept_in_claim(key)),
         own_gaps,
@@ -152,7 +146,7 @@ fn drivers(picture: &Picture, rows: &[Row], at: Timestamp) -> BTreeMap<String, D
         };
         facts.claims += 1;
         facts.unknown += usize::from(row.health == Health::Unknown);
-        facts.told_by.extend(row.seen_by.iter().map(|sighting| kind(&sighting.vantage)));
+        facts.reported_by.extend(row.seen_by.iter().map(|sighting| kind(&sighting.vantage)));
     }
     for (name, facts) in &mut drivers {
         let controller = picture.controller(name);
@@ -218,26 +212,11 @@ async fn gaps(reach: &Reach, parts: &Parts) -> Vec<(Role, String, Result<Vec<Str
     gaps
 }
 
-/// Whether the API server holds every agent to its own node. An error where it cannot be found out.
-async fn policy(reach: &Reach) -> Result<bool, String> {
-    async fn both(client: &Client) -> Result<bool, String> {
-        let policies = Api::<ValidatingAdmissionPolicy>::all(client.clone());
-        let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(client.clone());
-        let (policy, binding) = tokio::join!(policies.get_opt(POLICY), bindings.get_opt(POLICY));
-        let policy = policy.map_err(|error| why(&error))?;
-        let binding = binding.map_err(|error| why(&error))?;
-        let denies = binding.and_then(|binding| binding.spec).is_some_and(|spec| {
-            let mut actions = spec.validation_actions.iter().flatten();
-            spec.policy_name.as_deref() == Some(POLICY) && actions.any(|action| action == "Deny")
-        });
-        let fails = policy.and_then(|policy| policy.spec);
-        Ok(denies && fails.is_some_and(|spec| spec.failure_policy.as_deref() != Some("Ignore")))
+/// What of the shipped admission policies is missing or changed. An error where that is unknown.
+async fn policies(reach: &Reach) -> Result<Vec<Difference>, String> {
+    let found = policy::differences(&reach.client, reach.deadline).await?;
+    if found.iter().any(|difference| difference.what == policy::What::Forbidden) {
+        return Err("you may not read them".to_owned());
     }
-    fn why(error: &kube::Error) -> String {
-        match error {
-            kube::Error::Api(status) if status.code == 403 => "you may not read it".to_owned(),
-            error => innermost(error),
-        }
-    }
-    timeout(reach.deadline, both(&reach.client)).await.unwrap_or_else(|_| Err("no answer in time".to_owned()))
+    Ok(found)
 }

@@ -1,4 +1,4 @@
-//! Whether the API server keeps what drivers say of volumes in claims, as far as that can be seen.
+//! Whether the API server stores what drivers report in claims, as far as it lets us know.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ pub(super) enum Gate {
     Off,
     /// The server is older than the gate.
     Absent,
-    /// It cannot be seen from here.
+    /// The server's metrics cannot be read.
     Hidden,
 }
 
-/// Asks the server's own metrics, which tell every gate.
+/// Reads the server's own metrics, which have every gate.
 pub(super) async fn look(client: &Client, deadline: Duration) -> Gate {
-    let Ok(request) = axum::http::Request::get("/metrics").body(Body::empty()) else { return Gate::Hidden };
+    let Ok(request) = http::Request::get("/metrics").body(Body::empty()) else { return Gate::Hidden };
     let text = timeout(deadline, async {
         let answer = client.send(request).await.ok()?;
         let answered = answer.status().is_success();
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gates_as_the_server_tells_them() {
+    fn gates_as_the_server_reports_them() {
         let of = |text: &str| read(text);
         assert_eq!(of("kubernetes_feature_enabled{name=\"CSIVolumeHealth\",stage=\"ALPHA\"} 1\n"), Gate::On);
         assert_eq!(of("kubernetes_feature_enabled{name=\"CSIVolumeHealth\",stage=\"ALPHA\"} 0\n"), Gate::Off);

@@ -6,23 +6,23 @@ use volmedic_view::Grade;
 use volmedic_view::render::{Paint, Table};
 use volmedic_view::text::plain;
 
-use super::findings::{AREAS, Level, Report};
+use super::findings::{Area, Level, Report, many};
 
 pub(super) fn compose(report: &Report, paint: Paint) -> String {
     let mut out = String::new();
     let server = report.server.as_deref().map(|server| format!(", Kubernetes {server}")).unwrap_or_default();
     let _ = writeln!(out, "{}", paint.strong(&format!("{}{server}", plain(&report.cluster))));
-    for area in AREAS {
+    for area in Area::ALL {
         let found: Vec<_> = report.findings.iter().filter(|finding| finding.area == area).collect();
         if found.is_empty() {
             continue;
         }
-        let _ = writeln!(out, "\n{}", paint.strong(area));
+        let _ = writeln!(out, "\n{}", paint.strong(&format!("{area:?}")));
         for finding in found {
             let (sign, grade) = match finding.level {
                 Level::Good => ("✔", Grade::Healthy),
                 Level::Note => ("•", Grade::Unknown),
-                Level::Mend => ("✖", Grade::Inaccessible),
+                Level::Problem => ("✖", Grade::Inaccessible),
             };
             let _ = writeln!(out, "  {} {}", paint.grade(grade, sign), plain(&finding.what));
             if let Some(fix) = &finding.fix {
@@ -33,14 +33,15 @@ pub(super) fn compose(report: &Report, paint: Paint) -> String {
     if !report.drivers.is_empty() {
         let _ = writeln!(out, "\n{}", paint.strong("Drivers"));
         let lines = report.drivers.iter().map(|driver| {
-            let told = if driver.told_by.is_empty() { "nobody".to_owned() } else { driver.told_by.join(",") };
+            let vantages =
+                if driver.reported_by.is_empty() { "none".to_owned() } else { driver.reported_by.join(",") };
             [
                 driver.name.clone(),
                 driver.nodes.to_string(),
                 driver.claims.to_string(),
                 driver.unknown.to_string(),
                 driver.controller.clone(),
-                told,
+                vantages,
             ]
         });
         let table = Table::of_lines(["DRIVER", "NODES", "CLAIMS", "UNKNOWN", "CONTROLLER", "SEEN-BY"], lines);
@@ -49,13 +50,18 @@ pub(super) fn compose(report: &Report, paint: Paint) -> String {
         }
     }
     let count = |level| report.findings.iter().filter(|finding| finding.level == level).count();
-    let verdict = match (count(Level::Mend), count(Level::Note)) {
+    let verdict = match (count(Level::Problem), count(Level::Note)) {
         (0, notes) if report.partial => {
-            format!("Nothing to mend was found, but too much could not be read to say more; {notes} to know.")
+            format!(
+                "No problem found, but too little could be read to be sure; {}.",
+                many(notes, "note", "notes")
+            )
         }
-        (0, 0) => "Nothing to mend.".to_owned(),
-        (0, notes) => format!("Nothing to mend; {notes} to know."),
-        (mend, notes) => format!("{mend} to mend, {notes} to know."),
+        (0, 0) => "No problems.".to_owned(),
+        (0, notes) => format!("No problems; {}.", many(notes, "note", "notes")),
+        (problems, notes) => {
+            format!("{}, {}.", many(problems, "problem", "problems"), many(notes, "note", "notes"))
+        }
     };
     let _ = writeln!(out, "\n{}", paint.strong(&verdict));
     out

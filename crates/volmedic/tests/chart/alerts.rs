@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use volmedic_testkit::packages;
 
 use crate::rendered::with_everything;
 use crate::root;
-use crate::server::find;
+use crate::server::{find, taken};
 
 const TESTS: &str = "crates/volmedic/tests/chart/alerts.yaml";
 
@@ -106,4 +106,53 @@ fn every_alert_has_its_page_and_its_test_and_only_the_unusable_is_critical() {
     let found: BTreeSet<String> =
         found.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(found, pages, "pages and alerts go together");
+}
+
+#[test]
+fn with_a_url_of_the_runbooks_every_alert_leads_to_its_page() {
+    let url = "https://git.example.com/volmedic/docs/runbooks";
+    for given in [url.to_owned(), format!("{url}/")] {
+        let objects = taken(&json!({"metrics": {"rules": {"enabled": true, "runbookUrl": given}}}));
+        let groups = &find(&objects, "PrometheusRule", "volmedic")["spec"]["groups"];
+        let rules = groups[0]["rules"].as_array().unwrap();
+        assert!(rules.len() > 5, "{groups}");
+        for rule in rules {
+            let page = format!("{url}/{}.md", rule["alert"].as_str().unwrap());
+            assert_eq!(rule["annotations"]["runbook"], page);
+            assert_eq!(rule["annotations"]["runbook_url"], page);
+        }
+    }
+}
+
+#[test]
+fn the_sidecars_of_all_controllers_are_scraped_by_the_port_that_they_have() {
+    let monitor = find(with_everything(), "PodMonitor", "volmedic-controllers");
+    let spec = &monitor["spec"];
+    assert_eq!(spec["namespaceSelector"]["matchNames"], json!(["default", "kube-system"]), "each once");
+    assert_eq!(spec["selector"], json!({}), "no label of another project's pods is known");
+    assert_eq!(spec["podMetricsEndpoints"][0]["honorLabels"], true);
+    assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
+    // Nothing but its name selects the port, so the container must have it.
+    let patch = &find(with_everything(), "ConfigMap", "volmedic-sidecar-mine")["data"]["patch.yaml"];
+    let port = spec["podMetricsEndpoints"][0]["port"].as_str().unwrap();
+    assert!(patch.as_str().unwrap().contains(&format!("{{name: {port}, containerPort: 9820}}")), "{patch}");
+    let alone = taken(&json!({"metrics": {"monitors": {"enabled": true}}}));
+    let monitors = alone.iter().filter(|object| object["kind"] == "PodMonitor");
+    assert_eq!(monitors.count(), 1, "only that of the agents, where there is no sidecar");
+}
+
+/// `promtool` runs them; here it is checked that the page has the same text.
+#[test]
+fn the_joins_of_the_documentation_are_those_that_are_tested() {
+    let words = |path: &str| {
+        let text = fs::read_to_string(root().join(path)).unwrap();
+        text.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
+    };
+    let (page, tests) = (words("docs/monitoring.md"), words(TESTS));
+    let joins: Vec<&str> = tests.split("- expr: | ").skip(1).collect();
+    assert_eq!(joins.len(), 2, "{tests}");
+    for join in joins {
+        let join = join.split(" eval_time:").next().unwrap();
+        assert!(page.contains(&format!("``` {join} ```")), "docs/monitoring.md has not: {join}");
+    }
 }

@@ -57,13 +57,14 @@ fn every_flag_is_known_to_its_role() {
             seen.insert(arguments[0].clone());
         }
     }
-    assert_eq!(seen, BTreeSet::from(["agent", "controller", "hub"].map(str::to_owned)));
+    assert_eq!(seen, BTreeSet::from(["agent", "controller", "doctor", "hub"].map(str::to_owned)));
     let wrong = ["hub", "--no-such-flag=1"].map(str::to_owned);
     assert_eq!(parses(&wrong), Err("hub has no --no-such-flag=1".to_owned()));
 }
 
 fn arguments(object: &Value) -> Vec<Vec<String>> {
-    let containers = object["spec"]["template"]["spec"]["containers"].as_array().into_iter().flatten();
+    let spec = if object["kind"] == "Pod" { &object["spec"] } else { &object["spec"]["template"]["spec"] };
+    let containers = spec["containers"].as_array().into_iter().flatten();
     let words = |container: &Value| -> Vec<String> {
         container["args"]
             .as_array()

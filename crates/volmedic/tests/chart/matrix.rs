@@ -161,6 +161,8 @@ const ROWS: &[Row] = &[
     row("pods", "list", "", |_| read(core("pods"))),
     row("pods", "get", "", |side| read(shop(&format!("pods/{}", side.claim)))),
     row("pods", "patch", "", |side| patch(shop(&format!("pods/{}", side.claim)), marked())),
+    row("pods/eviction", "create", "with `heal.recreatePods.enabled`", |side| create(shop(&format!("pods/{}/eviction", side.claim)),
+        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": side.claim, "namespace": SHOP}}))),
     row("pods", "delete", "", |side| delete(shop(&format!("pods/{}", side.claim)))),
     row("nodes", "list", "", |_| read(core("nodes"))),
     row("nodes", "patch", "", |side| patch(core(&format!("nodes/{}", side.node)), marked())),
@@ -208,7 +210,8 @@ const ROWS: &[Row] = &[
     row("volumehealths/status", "patch", "`vantages`", |side| patch(health_of(side.claim, "/status"), json!({"status": {"vantages": [vantage()]}}))),
     row("csiaddonsnodes", "list", "", |_| read(relays(""))),
     row("csiaddonsnodes", "get", "", |side| read(relays(&format!("/{}", relay_name(side.node))))),
-    row("csiaddonsnodes", "create", "", |side| create(relays(""), relay(side.node, &format!("{}-new", relay_name(side.node)), "new"))),
+    row("csiaddonsnodes", "create", "for a driver of that node", |side| create(relays(""), relay(side.node, &format!("{}-new", relay_name(side.node)), "new"))),
+    row("csiaddonsnodes", "create", "for an invented driver", |side| create(relays(""), relay(side.node, &format!("{}-invented", relay_name(side.node)), "invented"))),
     row("csiaddonsnodes", "update", "", |side| Try { method: Method::PUT, path: relays(&format!("/{}", relay_name(side.node))),
         body: relay(side.node, &relay_name(side.node), side.driver) }),
     row("csiaddonsnodes", "delete", "", |side| delete(relays(&format!("/{}", relay_name(side.node))))),
@@ -300,7 +303,8 @@ async fn furnish(plane: &ControlPlane, client: &Client) -> Pod {
             client,
             &storage("csinodes"),
             json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode",
-            "metadata": {"name": node}, "spec": {"drivers": []}}),
+            "metadata": {"name": node}, "spec": {"drivers": [
+                {"name": driver, "nodeID": node}, {"name": "new", "nodeID": node}]}}),
         )
         .await;
         make(
@@ -378,7 +382,7 @@ async fn a_stolen_token_can_do_what_the_page_says_and_nothing_else() {
     other["serviceAccount"] = json!("other-sa");
     let values = json!({
         "push": {"enabled": true}, "hub": {"markVolumes": true}, "controller": {"nodeWatcher": true},
-        "heal": {"enabled": true, "addonsSockets": ["/a/b.sock"],
+        "heal": {"enabled": true, "addonsSockets": ["/a/b.sock"], "recreatePods": {"enabled": true},
             "stageSecrets": [{"namespace": "rook-ceph", "names": ["rook-csi-rbd-node"]}]},
         "controllers": [mine(), other],
     });

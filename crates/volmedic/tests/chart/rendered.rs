@@ -12,7 +12,8 @@ fn everything() -> Value {
     json!({
         "image": {"repository": "some.where/volmedic", "digest": format!("sha256:{}", "0".repeat(64))},
         "imagePullSecrets": [{"name": "pull"}],
-        "hub": {"allClaims": true, "markVolumes": true, "extraArgs": ["--kube-api-qps=100"]},
+        "hub": {"allClaims": true, "markVolumes": true, "extraArgs": ["--kube-api-qps=100"], "podLabels": {"team": "storage"}},
+        "openshift": {"securityContextConstraints": true},
         "page": {"public": true, "tokenSecret": "page"},
         "push": {"enabled": true},
         "heal": {
@@ -103,6 +104,100 @@ fn every_set_of_values_is_taken_by_the_api_server() {
         let budget = objects.iter().any(|object| object["kind"] == "PodDisruptionBudget");
         assert_eq!(budget, hub["spec"]["replicas"] != 1, "{name}");
     }
+}
+
+#[test]
+fn labels_and_security_contexts_can_be_added_and_no_label_of_ours_replaced() {
+    let objects = taken(&json!({
+        "agent": {
+            "podLabels": {"team": "storage", "app.kubernetes.io/component": "other"},
+            "securityContext": {"seLinuxOptions": {"type": "spc_t"}, "capabilities": {"add": ["DAC_READ_SEARCH"]}},
+        },
+        "hub": {"securityContext": {"runAsUser": 1234}},
+    }));
+    let agent = &find(&objects, "DaemonSet", "volmedic-agent")["spec"]["template"];
+    assert_eq!(agent["metadata"]["labels"]["team"], "storage");
+    assert_eq!(agent["metadata"]["labels"]["app.kubernetes.io/component"], "agent");
+    let security = &agent["spec"]["containers"][0]["securityContext"];
+    assert_eq!(security["seLinuxOptions"], json!({"type": "spc_t"}));
+    assert_eq!(security["capabilities"], json!({"drop": ["ALL"], "add": ["DAC_READ_SEARCH"]}));
+    assert_eq!(security["readOnlyRootFilesystem"], true);
+    let hub = &find(&objects, "Deployment", "volmedic-hub")["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(hub["securityContext"]["runAsUser"], 1234);
+    assert_eq!(hub["securityContext"]["capabilities"], json!({"drop": ["ALL"]}));
+}
+
+/// OpenShift's admission cannot be had here, so this compares what is asked for with what is allowed.
+#[test]
+fn on_openshift_the_constraints_allow_what_the_agent_asks_for_and_no_more() {
+    let other = json!({
+        "runAsUser": 1234,
+        "readOnlyRootFilesystem": false,
+        "capabilities": {"add": ["DAC_READ_SEARCH", "SYS_PTRACE"]},
+        "seLinuxOptions": {"type": "volmedic_t"},
+        "seccompProfile": {"type": "Localhost", "localhostProfile": "volmedic.json"},
+    });
+    for (agent, selinux, seccomp) in [
+        (json!({}), json!({"type": "spc_t"}), json!(["runtime/default"])),
+        (json!({"privileged": true}), json!({"type": "spc_t"}), json!(null)),
+        (json!({"sysAdmin": false}), json!({"type": "spc_t"}), json!(["runtime/default"])),
+        (
+            json!({"securityContext": other}),
+            other["seLinuxOptions"].clone(),
+            json!(["localhost/volmedic.json"]),
+        ),
+        (json!({"hostRoot": true}), json!({"type": "spc_t"}), json!(["runtime/default"])),
+    ] {
+        let objects = taken(&json!({"openshift": {"securityContextConstraints": true}, "agent": agent}));
+        let pod = &find(&objects, "DaemonSet", "volmedic-agent")["spec"]["template"]["spec"];
+        let security = &pod["containers"][0]["securityContext"];
+        let constraints = find(&objects, "SecurityContextConstraints", "volmedic-agent");
+        assert_eq!(constraints["users"], json!(["system:serviceaccount:volmedic:volmedic-agent"]));
+        assert_eq!(constraints["allowHostPID"], pod["hostPID"]);
+        assert_eq!(constraints["allowPrivilegedContainer"], security["privileged"] == true, "{agent}");
+        assert_eq!(constraints["allowPrivilegeEscalation"], security["allowPrivilegeEscalation"] != false);
+        let added = security["capabilities"]["add"].as_array().cloned().unwrap_or_default();
+        assert_eq!(constraints["allowedCapabilities"], json!(added), "{agent}");
+        assert_eq!(constraints["readOnlyRootFilesystem"], security["readOnlyRootFilesystem"], "{agent}");
+        let user = json!({"type": "MustRunAs", "uid": security["runAsUser"]});
+        assert_eq!(constraints["runAsUser"], user, "{agent}");
+        assert_eq!(constraints["seLinuxContext"]["seLinuxOptions"], selinux, "{agent}");
+        assert_eq!(constraints["seccompProfiles"], seccomp, "{agent}");
+        let allowed = constraints["volumes"].as_array().unwrap();
+        for volume in pod["volumes"].as_array().unwrap() {
+            let kind = volume.as_object().unwrap().keys().find(|key| *key != "name").unwrap();
+            assert!(allowed.iter().any(|one| one == kind), "{kind}");
+        }
+        // Both run as a user that restricted-v2 refuses.
+        let bound = &find(&objects, "RoleBinding", "volmedic-hub-nonroot")["subjects"];
+        let accounts: Vec<&Value> =
+            bound.as_array().unwrap().iter().map(|subject| &subject["name"]).collect();
+        assert_eq!(accounts, ["volmedic-hub", "volmedic-test"]);
+    }
+    let without = taken(&json!({}));
+    assert!(without.iter().all(|object| object["kind"] != "SecurityContextConstraints"));
+}
+
+#[test]
+fn the_pod_of_helm_test_runs_where_the_hub_runs() {
+    let objects = taken(&json!({"hub": {
+        "nodeSelector": {"pool": "infra"},
+        "tolerations": [{"key": "infra", "operator": "Exists"}],
+        "priorityClassName": "system-node-critical",
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]}}},
+        "securityContext": {"runAsUser": 1234},
+    }}));
+    let test = &find(&objects, "Pod", "volmedic-test")["spec"];
+    let hub = &find(&objects, "Deployment", "volmedic-hub")["spec"]["template"]["spec"];
+    for field in ["nodeSelector", "priorityClassName", "affinity"] {
+        assert!(!hub[field].is_null());
+        assert_eq!(test[field], hub[field], "{field}");
+    }
+    // The API server adds tolerations to pods.
+    let tolerated = test["tolerations"].as_array().unwrap();
+    assert!(tolerated.contains(&hub["tolerations"][0]), "{tolerated:?}");
+    assert_eq!(test["containers"][0]["securityContext"], hub["containers"][0]["securityContext"]);
 }
 
 #[test]

@@ -92,7 +92,12 @@ fn prepare() {
     for place in [NAMESPACE, STRICT] {
         items.extend(["volmedic-hub", "volmedic-agent"].map(|name| account(place, name)));
     }
-    items.extend(["ServiceMonitor", "PodMonitor", "PrometheusRule"].map(monitoring));
+    items.push(account(NAMESPACE, "volmedic-test"));
+    items.extend(
+        ["ServiceMonitor", "PodMonitor", "PrometheusRule"]
+            .map(|kind| of_others("monitoring.coreos.com", kind, "Namespaced")),
+    );
+    items.push(of_others("security.openshift.io", "SecurityContextConstraints", "Cluster"));
     let file = tempfile::NamedTempFile::new().unwrap();
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     std::fs::write(file.path(), list.to_string()).unwrap();
@@ -101,17 +106,17 @@ fn prepare() {
     run(&known).unwrap();
 }
 
-/// A resource of the Prometheus operator, with any content: what is in it is judged elsewhere.
-fn monitoring(kind: &str) -> Value {
-    let plural = format!("{}s", kind.to_lowercase());
+/// A resource of the Prometheus operator or of OpenShift, with any content: the API server cannot judge it.
+fn of_others(group: &str, kind: &str, scope: &str) -> Value {
+    let plural = format!("{}s", kind.trim_end_matches('s').to_lowercase());
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.monitoring.coreos.com")},
+        "metadata": {"name": format!("{plural}.{group}")},
         "spec": {
-            "group": "monitoring.coreos.com",
-            "scope": "Namespaced",
+            "group": group,
+            "scope": scope,
             "names": {"kind": kind, "plural": plural},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": anything}}],
         },
