@@ -1,5 +1,5 @@
 //! Walks a list page by page and hands over each entry as it comes. However the driver behaves, the walk ends, holds
-//! at most two pages, and reports at the end whether the list was complete.
+//! at most two pages, of which one is small, and reports at the end whether the list was complete.
 
 mod end;
 mod listing;
@@ -39,6 +39,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A list this short may lose half of its volumes between two passes.
 const SMALL: u64 = 10;
+
+/// The largest page, in bytes, beside which another one is kept in memory. Two of the largest would exceed the memory that
+/// a controller has in the chart.
+const SMALL_PAGE: usize = 4 << 20;
 
 /// The bounds of one pass.
 #[derive(Clone, Debug)]
@@ -165,7 +169,7 @@ impl Pager {
 }
 
 /// Goes from page to page. The next page is asked for while the entries of the last are handed over, so that neither
-/// the driver nor we wait for the other.
+/// the driver nor we wait for the other. A large page is handed over and dropped first.
 async fn walk<L: Listing>(
     ask: &mut Ask<'_, L>,
     take: &mut Take<'_, L>,
@@ -209,10 +213,18 @@ async fn walk<L: Listing>(
             return end;
         }
         token.clone_from(&page.next_token);
-        let (next, fresh) = tokio::join!(biased; ask.fetch(&token), take.hand_over(&page, visit));
-        if fresh? {
+        let entries = page.entries;
+        let (next, fresh) = if page.size() > SMALL_PAGE {
+            let fresh = take.hand_over(&page, visit).await?;
+            drop(page);
+            (ask.fetch(&token).await, fresh)
+        } else {
+            let (next, fresh) = tokio::join!(biased; ask.fetch(&token), take.hand_over(&page, visit));
+            (next, fresh?)
+        };
+        if fresh {
             stale = 0;
-        } else if page.entries > 0 {
+        } else if entries > 0 {
             take.cleaner.oddities.note(Oddity::RepeatedPage);
             stale += 1;
         }
@@ -366,14 +378,21 @@ impl<L: Listing> Ask<'_, L> {
         if asked == 0 || !page.next_token.is_empty() || page.entries != asked as usize {
             return Ok(Fetched { page, asked, doubt: None });
         }
-        match self.call(0, token).await? {
-            Ok(whole) if whole.entries > page.entries => {
+        let entries = page.entries;
+        // A large page is not kept beside what may be as large. If it is needed after all, it is asked for again.
+        let kept = (page.size() <= SMALL_PAGE).then_some(page);
+        match (self.call(0, token).await?, kept) {
+            (Ok(whole), _) if whole.entries > entries => {
                 self.oddities.note(Oddity::TruncatedList);
                 self.size.lift();
                 Ok(Fetched { page: whole, asked: 0, doubt: None })
             }
-            Ok(_) => Ok(Fetched { page, asked, doubt: None }),
-            Err(error) => Ok(Fetched { page, asked, doubt: Some(error) }),
+            (Ok(_), Some(page)) | (Ok(page), None) => Ok(Fetched { page, asked, doubt: None }),
+            (Err(error), Some(page)) => Ok(Fetched { page, asked, doubt: Some(error) }),
+            (Err(error), None) => match self.call(asked, token).await? {
+                Ok(page) => Ok(Fetched { page, asked, doubt: Some(error) }),
+                Err(_) => Err(Broken::MaybeTruncated(error)),
+            },
         }
     }
 

@@ -153,6 +153,11 @@ impl Page {
         Ok(Self { body, entries, next_token })
     }
 
+    /// The memory that it takes, in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.body.len()
+    }
+
     /// The bytes of each entry; what is in them is not judged yet.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &[u8]> {
         fields(&self.body).filter_map(|field| match field {

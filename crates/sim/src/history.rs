@@ -57,6 +57,9 @@ pub(crate) enum When {
     Before(u32),
     /// After the API server carried out the n-th request from now on, and before the answer arrives.
     After(u32),
+    /// The same, but only requests that report something count.
+    BeforeReport(u32),
+    AfterReport(u32),
 }
 
 #[derive(Debug, Clone)]
@@ -137,10 +140,40 @@ pub(crate) struct History {
     pub(crate) election: bool,
     /// From one probe of a volume, or one list, to the next.
     pub(crate) interval: Duration,
+    /// For how long the API server keeps an event after its last update.
+    pub(crate) event_ttl: Duration,
     pub(crate) volumes: Vec<Volume>,
     pub(crate) steps: Vec<Step>,
     /// When the last step, and what it causes, is over.
     pub(crate) length: Duration,
+}
+
+impl What {
+    /// By which faults are counted; nothing, if it is none.
+    pub(crate) fn kind(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Truth { .. } => return None,
+            Self::Kill { when: When::Now, .. } => "killed at a time",
+            Self::Kill { when: When::Before(_) | When::After(_), .. } => "killed at a request",
+            Self::Kill { when: When::BeforeReport(_) | When::AfterReport(_), .. } => "killed at a report",
+            Self::Stop { .. } => "terminated",
+            Self::ApiDown { hangs: false, .. } => "API server refuses connections",
+            Self::ApiDown { hangs: true, .. } => "API server does not answer",
+            Self::ApiBusy { code: 429, .. } => "API server answers 429",
+            Self::ApiBusy { .. } => "API server answers 500 or 503",
+            Self::AnswersLost { .. } => "answers lost after the write",
+            Self::ApiSlow { .. } => "API server slow",
+            Self::ApiForbids { .. } => "API server answers 403 after a start",
+            Self::Compacted => "watches and pages expire",
+            Self::WatchesCut => "watches cut",
+            Self::WatchesSilent { .. } => "watches silent",
+            Self::DriverDown { .. } => "driver unreachable",
+            Self::DriverFails { .. } => "driver answers with errors",
+            Self::DriverHangs { .. } => "driver hangs on a volume",
+            Self::ListsBreak { .. } => "driver's lists break off",
+            Self::ClockSteps { .. } => "wall clock steps",
+        })
+    }
 }
 
 impl History {
@@ -165,6 +198,8 @@ impl fmt::Display for Step {
                     When::Now => String::new(),
                     When::Before(n) => format!(" before request {n} from now"),
                     When::After(n) => format!(" after request {n} from now was carried out"),
+                    When::BeforeReport(n) => format!(" before report {n} from now"),
+                    When::AfterReport(n) => format!(" after report {n} from now was carried out"),
                 };
                 write!(f, "replica-{replica} is killed{when}, and starts again after {}", secs(down))
             }
@@ -208,14 +243,26 @@ impl fmt::Display for Step {
 
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, dialect, memory, replicas, election, interval, volumes, steps, length: _ } = self;
+        let Self {
+            seed,
+            dialect,
+            memory,
+            replicas,
+            election,
+            interval,
+            event_ttl,
+            volumes,
+            steps,
+            length: _,
+        } = self;
         let shared = volumes.iter().filter(|volume| volume.claims > 1).count();
         write!(
             f,
             "seed {seed}: {replicas} replica(s), election {election}, {} volumes ({shared} shared), asked by {dialect:?} \
-             every {} s, remembered in {memory:?}, {} steps",
+             every {} s, remembered in {memory:?}, events for {} min, {} steps",
             volumes.len(),
             interval.as_secs(),
+            event_ttl.as_secs() / 60,
             steps.len()
         )
     }

@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -32,6 +33,9 @@ enum Command {
         /// Do not make the wrong history shorter
         #[arg(long)]
         as_it_is: bool,
+        /// File to write the counts to, as JSON
+        #[arg(long, value_name = "PATH")]
+        tally: Option<PathBuf>,
     },
     /// Run one history in this process, and print its result as one line of JSON
     One {
@@ -76,12 +80,16 @@ fn run(command: Command) -> anyhow::Result<bool> {
             say(&serde_json::to_string(&Report { seed, violations, counts, digest: hasher.finish() })?);
             Ok(right)
         }
-        Command::Many { seeds, seed, failures, as_it_is } => {
+        Command::Many { seeds, seed, failures, as_it_is, tally: file } => {
             let from = seed.unwrap_or_else(volmedic_sim::fresh_seed);
             say(&format!("seeds {from} to {}", from.wrapping_add(seeds - 1)));
             let runner = Runner::new(&std::env::current_exe().context("cannot find this program")?);
             let tally = runner.run(from, seeds, failures)?;
             summary(&tally);
+            if let Some(file) = file {
+                let text = serde_json::json!({"from": from, "tally": tally}).to_string();
+                std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+            }
             let Some((seed, violations)) = tally.failed.iter().next() else { return Ok(true) };
             if !as_it_is {
                 explain(&runner, *seed, violations)?;
@@ -92,9 +100,13 @@ fn run(command: Command) -> anyhow::Result<bool> {
 }
 
 fn summary(tally: &Tally) {
-    let volmedic_sim::Counts { requests, answers, faults, transitions, demanded, kills } = tally.counts;
+    let volmedic_sim::Counts { requests, answers, faults, transitions, demanded, kills } = &tally.counts;
+    for (kind, count) in faults {
+        say(&format!("{count:>8} {kind}"));
+    }
+    let faults: u64 = faults.values().sum();
     say(&format!(
-        "{} histories in {:.1} s: {requests} requests, {answers} answers of the driver, {faults} faults, {kills} kills, \
+        "{} histories in {:.1} s: {requests} requests, {answers} answers of the driver, {faults} faults, {kills} deaths, \
          {transitions} transitions, {demanded} of them demanded; {} wrong",
         tally.ran,
         tally.took.as_secs_f64(),

@@ -17,7 +17,10 @@
 //!
 //! Two promises are weaker for a volume that several claims share. The controller does not trust events on such claims, because
 //! an account of one namespace could forge one to have a warning written in another. So what was sent shortly before it died,
-//! and not stored yet, may be reported again once per start, and blindness is not remembered at all.
+//! and not stored yet, may be reported again once per start, or never as over, and blindness is not remembered at all.
+//!
+//! The same two promises are weaker where the API server keeps events for less than the default hour, because only events say what
+//! was reported and not stored yet, and that a volume could not be probed: an absence may be longer than they last.
 
 mod read;
 
@@ -35,6 +38,8 @@ pub(crate) struct Evidence<'a> {
     pub(crate) server: &'a Server,
     /// When something was wrong around the controller.
     pub(crate) windows: Vec<Window>,
+    /// When a process of it was not there.
+    pub(crate) absences: Vec<Window>,
     /// How often a process was started after the first.
     pub(crate) starts: usize,
     /// From when on nothing was wrong any more.
@@ -58,6 +63,12 @@ struct Stretch {
     to: Option<Duration>,
 }
 
+/// For how long an API server keeps events by default.
+const USUAL_TTL: Duration = Duration::from_hours(1);
+
+/// Of a request, from the process to the API server, as slow as the network ever is here.
+const LONGEST_WAY: Duration = Duration::from_secs(12);
+
 /// How long it takes at most until a change is reported while nothing is wrong: a list of the unhealthy, and a volume that
 /// is gone, have to say it twice; and what failed before is retried after growing pauses, the longest being a minute.
 fn patience(history: &History) -> Duration {
@@ -80,9 +91,10 @@ pub(crate) fn judge(evidence: &Evidence) -> Verdict {
         let stretches = stretches(evidence.history, number);
         for claim in (0..volume.claims).map(|share| format!("claim-{number}-{share}")) {
             let of_claim: Vec<&News> = news.iter().filter(|news| news.claim == claim).collect();
-            let slack = if volume.claims > 1 { evidence.starts } else { 0 };
+            let relies_on_events = volume.claims == 1 && evidence.history.event_ttl >= USUAL_TTL;
+            let slack = if relies_on_events { 0 } else { evidence.starts };
             check_conditions(evidence, &claim, &stretches, slack, &of_claim, &mut verdict);
-            if volume.claims == 1 {
+            if relies_on_events || volume.claims == 1 && evidence.starts == 0 {
                 check_views(&claim, &of_claim, &mut verdict);
             }
             check_stored(evidence, &claim, &stretches, &mut verdict);
@@ -172,7 +184,10 @@ fn check_conditions(
                 if stands { "is there" } else { "is not there" }
             ));
         }
-        if about.last().is_some_and(|last| last.is_warning != stands) {
+        // What was sent before a death and not stored is not remembered. It may have been on its way when its sender died.
+        let forgotten =
+            |last: &News| slack > 0 && evidence.absences.iter().any(|away| away.to + LONGEST_WAY >= last.at);
+        if about.last().is_some_and(|last| last.is_warning != stands && !forgotten(last)) {
             verdict.violations.push(format!(
                 "{claim}: the last event of {word} says that it {}",
                 if stands { "is over, but it is there" } else { "is there, but it is over" }

@@ -29,7 +29,7 @@ pub struct Report {
 }
 
 /// Of many histories.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct Tally {
     pub counts: Counts,
     pub ran: usize,
@@ -155,10 +155,12 @@ fn family(violation: &str) -> String {
 impl Tally {
     fn add(&mut self, report: &Report) {
         self.ran += 1;
-        let Counts { requests, answers, faults, transitions, demanded, kills } = report.counts;
+        let Counts { requests, answers, faults, transitions, demanded, kills } = &report.counts;
         self.counts.requests += requests;
         self.counts.answers += answers;
-        self.counts.faults += faults;
+        for (kind, count) in faults {
+            *self.counts.faults.entry(kind.clone()).or_default() += count;
+        }
         self.counts.transitions += transitions;
         self.counts.demanded += demanded;
         self.counts.kills += kills;

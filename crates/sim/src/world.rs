@@ -2,6 +2,7 @@
 
 mod replica;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Parser;
@@ -35,12 +36,13 @@ pub struct Outcome {
 }
 
 /// How much was tried.
-#[derive(Debug, Default, Clone, Copy, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Default, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Counts {
     pub requests: u64,
     /// Answers of the driver about a volume.
     pub answers: u64,
-    pub faults: u64,
+    /// By kind.
+    pub faults: BTreeMap<String, u64>,
     /// Appearances and ends of conditions that the driver had.
     pub transitions: u64,
     /// Those that had to be reported.
@@ -90,10 +92,7 @@ impl World {
         let setup = Setup {
             keeps_health_of_claims: history.memory == Memory::Claims,
             has_volume_healths: history.memory == Memory::Healths,
-            event_ttl: match history.memory {
-                Memory::Events => Duration::from_hours(48),
-                Memory::Claims | Memory::Healths => Duration::from_hours(1),
-            },
+            event_ttl: history.event_ttl,
         };
         let mut dice = Dice::new(history.seed ^ 0x5eed);
         let server = Server::new(log.clone(), setup, Dice::new(dice.next()));
@@ -142,7 +141,8 @@ impl World {
         self.log.add("and nothing should be written any more");
         sleep(REST).await;
         let kills = self.replicas.iter().map(Replica::deaths).sum();
-        let mut windows: Vec<Window> = self.replicas.iter().flat_map(Replica::away).collect();
+        let absences: Vec<Window> = self.replicas.iter().flat_map(Replica::away).collect();
+        let mut windows = absences.clone();
         windows.extend(self.history.steps.iter().filter_map(window));
         let evidence = Evidence {
             history: &self.history,
@@ -150,6 +150,7 @@ impl World {
             server: &self.server,
             starts: self.replicas.iter().map(|replica| replica.away().len()).sum(),
             windows,
+            absences,
             quiet_from,
             settled,
             end: self.log.now(),
@@ -158,11 +159,14 @@ impl World {
         verdict.violations.extend(
             ["VIOLATION", "internal error (bug)", "MODEL"].iter().filter_map(|word| self.log.find(word)),
         );
+        let mut faults = BTreeMap::new();
+        for kind in self.history.steps.iter().filter_map(|step| step.what.kind()) {
+            *faults.entry(kind.to_owned()).or_default() += 1;
+        }
         let counts = Counts {
             requests: self.server.requests(),
             answers: self.driver.answers(),
-            faults: self.history.steps.iter().filter(|step| !matches!(step.what, What::Truth { .. })).count()
-                as u64,
+            faults,
             transitions: verdict.transitions,
             demanded: verdict.demanded,
             kills,

@@ -30,9 +30,9 @@ const NO_CLUSTER: &str = "VOLMEDIC_NO_CLUSTER";
 #[rustfmt::skip]
 const NOT_QUICK: &[&str] = &[
     "heal/api", "inventory/api_server", "lease/election", "report/it", "testkit/cluster", "testkit/control_plane",
-    "volmedic/agent", "volmedic/chart", "volmedic/cluster", "volmedic/controller", "volmedic/doctor", "volmedic/gallery",
-    "volmedic/heal", "volmedic/hub", "volmedic/page", "volmedic/push", "volmedic/readme", "volmedic/sanity",
-    "volmedic/status",
+    "volmedic/agent", "volmedic/chart", "volmedic/cluster", "volmedic/controller", "volmedic/doctor", "volmedic/doors",
+    "volmedic/gallery", "volmedic/heal", "volmedic/hub", "volmedic/page", "volmedic/push", "volmedic/readme",
+    "volmedic/sanity", "volmedic/status",
 ];
 
 /// Started first, the longest in front, so that the end of a run does not wait for one of them alone.
@@ -45,6 +45,7 @@ const LONGEST: &[&str] = &[
     "volmedic/sanity",
     "volmedic/heal",
     "volmedic/agent",
+    "volmedic/doors",
     "volmedic/gallery",
     "volmedic/demo",
     "csi/misbehaving",

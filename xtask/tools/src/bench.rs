@@ -2,6 +2,8 @@
 //!
 //! The measuring itself is a separate program, so that this one compiles quickly.
 
+mod check;
+
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -26,11 +28,16 @@ const QUICK: [usize; 2] = [1000, 10_000];
 /// Measure a role as a process, against its budget
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 everything was measured, 1 something could not be, 2 the command line is wrong."
+    arg_required_else_help = true,
+    args_conflicts_with_subcommands = true,
+    after_help = "Exit codes: 0 everything was measured, 1 something could not be or is above its ceiling, 2 the command line is wrong."
 )]
 pub(crate) struct Args {
+    /// Compare what is counted exactly, on any machine, with bench/ceilings.json. Takes less than a minute once compiled
+    #[arg(long)]
+    check: bool,
     #[command(subcommand)]
-    role: Role,
+    role: Option<Role>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -68,7 +75,11 @@ struct Controller {
 }
 
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    let (role, more) = match &args.role {
+    if args.check {
+        return check::run(workspace);
+    }
+    let role = args.role.as_ref().ok_or_else(|| anyhow!("name what to measure, or use --check"))?;
+    let (role, more) = match role {
         Role::Agent => ("agent", vec![format!("--page={}", workspace.root.join(AGENT_PAGE).display())]),
         Role::Cli => (
             "cli",
@@ -156,7 +167,8 @@ mod tests {
 
     /// What the measuring program is given, without the page's folder.
     fn check(line: &str, expected: &[&str]) {
-        let Role::Controller(controller) = Cli::try_parse_from(line.split(' ')).unwrap().args.role else {
+        let Some(Role::Controller(controller)) = Cli::try_parse_from(line.split(' ')).unwrap().args.role
+        else {
             panic!("{line} is not about the controller");
         };
         let workspace = Workspace::here().unwrap();

@@ -2,6 +2,7 @@
 //! product that are wrong on purpose.
 
 mod mutations;
+mod page;
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,15 +11,19 @@ use anyhow::{Result, anyhow};
 
 use crate::child;
 use crate::workspace::{self, Workspace};
+use page::Outcome;
 
 /// For one build, on a machine that compiles everything.
 const BUILD: Duration = Duration::from_hours(1);
 const LONGEST: Duration = Duration::from_hours(24);
+/// With fewer histories the figures in the page stay as they are.
+const FIGURES: u64 = 1_000;
 
 /// Run histories of faults from seeds, and compare what is reported with the truth
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The first wrong history is printed, as short as it can be made.\n\nExit codes: 0 every history was right, \
+    after_help = "The first wrong history is printed, as short as it can be made. With 1000 histories or more, their figures \
+                        are written to docs/reliability.md.\n\nExit codes: 0 every history was right, \
                         or every mutation was found; 1 one was not; 2 the command line is wrong."
 )]
 pub(crate) struct Args {
@@ -51,8 +56,12 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     if let Some(seed) = args.replay {
         command.args(["one", &seed.to_string(), "--transcript", &format!("--without={}", args.without)]);
     } else {
+        let tally = workspace.target.join("simulate.tally");
         command.args(["many", &format!("--seeds={}", args.seeds)]);
         command.args(args.seed.map(|seed| format!("--seed={seed}")));
+        command.arg("--tally").arg(&tally);
+        child::wait(command, LONGEST).map_err(|why| anyhow!("the simulation {why}"))?;
+        return if args.seeds < FIGURES { Ok(()) } else { Outcome::read(&tally)?.write(&workspace.root) };
     }
     child::wait(command, LONGEST).map_err(|why| anyhow!("the simulation {why}"))
 }

@@ -10,7 +10,8 @@ pub trait Visit<T>: Send {
     fn entry(&mut self, listed: Listed<T>);
 
     /// Called after every page, after every thousand entries of a long one, and at the end. The driver is never more
-    /// than one page ahead: a caller that passes entries on to a slower task waits here and so holds the driver back.
+    /// than one page ahead, and not even that while a large page is handed over: a caller that passes entries on to a
+    /// slower task waits here and so holds the driver back.
     fn breathe(&mut self) -> impl Future<Output = ()> + Send {
         ready(())
     }

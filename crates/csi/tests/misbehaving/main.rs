@@ -7,5 +7,6 @@ mod connection;
 mod fake;
 mod hostile;
 mod introduction;
+mod large;
 mod paging;
 mod scale;

@@ -34,6 +34,13 @@ impl History {
                 claims: if memory != Memory::Events && dice.percent(20) { 2 } else { 1 },
             })
             .collect();
+        let event_ttl = match memory {
+            Memory::Events => 48 * 60 * MINUTE,
+            // An administrator may have set any; an hour is the default.
+            Memory::Claims | Memory::Healths => {
+                *dice.pick(&[5 * MINUTE, 60 * MINUTE, 60 * MINUTE, 60 * MINUTE])
+            }
+        };
         let span = dice.between(20 * MINUTE, 70 * MINUTE);
         let mut history = Self {
             seed,
@@ -42,6 +49,7 @@ impl History {
             replicas,
             election,
             interval: Duration::from_secs(interval),
+            event_ttl,
             volumes,
             steps: Vec::new(),
             length: Duration::ZERO,
@@ -49,9 +57,16 @@ impl History {
         for volume in 0..count {
             history.truth(&mut dice, volume, span);
         }
+        let changes: Vec<Duration> = history.steps.iter().map(|step| step.at).collect();
         for _ in 0..dice.below(9) {
-            let at = dice.between(Duration::ZERO, span);
             let what = history.fault(&mut dice);
+            let at = if changes.is_empty() || dice.percent(50) {
+                dice.between(Duration::ZERO, span)
+            } else {
+                // From just before a change until it has been seen twice, as some changes have to be.
+                let change = *dice.pick(&changes);
+                dice.between(change.saturating_sub(5 * SECOND), change + 2 * history.interval + 10 * SECOND)
+            };
             history.add(at, what);
         }
         if dice.percent(25) {
@@ -128,10 +143,14 @@ impl History {
             dice.between(SECOND, 10 * MINUTE)
         };
         let n = 1 + u32::try_from(dice.below(12)).unwrap_or(0);
-        match dice.below(20) {
+        // What is reported of one change is one to three requests.
+        let report = 1 + u32::try_from(dice.below(4)).unwrap_or(0);
+        match dice.below(22) {
             0..2 => What::Kill { replica, when: When::Now, down },
-            2..4 => What::Kill { replica, when: When::Before(n), down },
-            4..7 => What::Kill { replica, when: When::After(n), down },
+            2 => What::Kill { replica, when: When::Before(n), down },
+            3 => What::Kill { replica, when: When::BeforeReport(report), down },
+            4 | 5 => What::Kill { replica, when: When::After(n), down },
+            6 | 20 | 21 => What::Kill { replica, when: When::AfterReport(report), down },
             7 => What::Stop { replica, down },
             8 => What::ApiDown { hangs: dice.percent(50), lasts },
             9 => {

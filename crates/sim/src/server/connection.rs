@@ -41,13 +41,14 @@ struct Line {
 #[derive(Debug, Default)]
 struct State {
     cut: bool,
-    /// Requests until the process dies, and whether the last one is carried out.
+    /// Requests until the process dies, which of them count, and whether the last one is carried out.
     fuse: Option<Fuse>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Fuse {
     left: u32,
+    reports_only: bool,
     carried_out: bool,
     death: Death,
 }
@@ -67,16 +68,18 @@ impl Connection {
     }
 
     pub(crate) fn kill(&self, when: When, death: Death) {
-        let (left, carried_out) = match when {
+        let (left, reports_only, carried_out) = match when {
             When::Now => {
                 self.cut();
                 let _ = self.0.deaths.send(death);
                 return;
             }
-            When::Before(left) => (left, false),
-            When::After(left) => (left, true),
+            When::Before(left) => (left, false, false),
+            When::After(left) => (left, false, true),
+            When::BeforeReport(left) => (left, true, false),
+            When::AfterReport(left) => (left, true, true),
         };
-        self.0.state.lock().fuse = Some(Fuse { left, carried_out, death });
+        self.0.state.lock().fuse = Some(Fuse { left, reports_only, carried_out, death });
     }
 
     /// Nobody dies of what was set off before and did not happen yet.
@@ -89,9 +92,9 @@ impl Connection {
     }
 
     /// Whether the process dies with this request, and whether that is carried out.
-    fn burn(&self) -> Option<Fuse> {
+    fn burn(&self, request: &Request) -> Option<Fuse> {
         let mut state = self.0.state.lock();
-        let fuse = state.fuse.as_mut()?;
+        let fuse = state.fuse.as_mut().filter(|fuse| !fuse.reports_only || request.is_report())?;
         fuse.left = fuse.left.saturating_sub(1);
         if fuse.left == 0 { state.fuse.take() } else { None }
     }
@@ -112,7 +115,7 @@ impl Connection {
             log.add(format!("VIOLATION: {process} sends {request} while {leader} leads"));
         }
         let trouble = server.0.trouble.lock().clone();
-        let fuse = self.burn();
+        let fuse = self.burn(&request);
         if let Some(fuse) = fuse.filter(|fuse| !fuse.carried_out) {
             log.add(format!("{process} dies before it sends {request}"));
             self.cut();

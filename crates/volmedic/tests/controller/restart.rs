@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Event;
-use volmedic_testkit::{objects, sim::capability as can};
+use volmedic_testkit::{objects, seed, sim::capability as can};
 
 use crate::process::PATIENCE;
 use crate::stage::{DATA_LOSS, DEGRADED, INACCESSIBLE, Stage};
@@ -94,9 +94,7 @@ async fn settle(stage: &Stage, expected: &BTreeSet<(String, String)>) -> Told {
 
 #[tokio::test]
 async fn ten_kills_during_two_hundred_changes_end_where_an_uninterrupted_run_ends() {
-    let seed = u64::try_from(jiff::Timestamp::now().as_microsecond()).expect("after 1970") | 1;
-    println!("seed {seed}");
-    let mut dice = Dice(seed);
+    let mut dice = Dice(seed("ten_kills_during_two_hundred_changes_end_where_an_uninterrupted_run_ends"));
     let (killed, whole) =
         tokio::join!(Stage::new(&[can::GET_VOLUME_HEALTH]), Stage::new(&[can::GET_VOLUME_HEALTH]));
     for stage in [&killed, &whole] {
