@@ -21,6 +21,7 @@ use crate::dice::Dice;
 use crate::log::Log;
 pub(crate) use connection::{Connection, Death};
 use request::{Request, Verb};
+pub(crate) use store::Unkept;
 use store::{Key, Refusal, Store};
 
 /// What the identities of replicas begin with.
@@ -57,7 +58,8 @@ pub(crate) struct Written {
 /// How the server is set up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
-    pub(crate) keeps_health_of_claims: bool,
+    /// Nothing: it keeps the health of claims.
+    pub(crate) health_of_claims: Option<Unkept>,
     pub(crate) has_volume_healths: bool,
     pub(crate) event_ttl: Duration,
 }
@@ -82,8 +84,8 @@ struct Inner {
 impl Server {
     pub(crate) fn new(log: Log, setup: Setup, dice: Dice) -> Self {
         let mut store = Store::new(setup.event_ttl);
-        if !setup.keeps_health_of_claims {
-            store.drop_status("persistentvolumeclaims", "healthStatus");
+        if let Some(unkept) = setup.health_of_claims {
+            store.forget_status("persistentvolumeclaims", "healthStatus", unkept);
         }
         Self(Arc::new(Inner {
             log,

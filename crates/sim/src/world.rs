@@ -15,7 +15,7 @@ use crate::driver::Driver;
 use crate::history::{History, Memory, Step, What};
 use crate::log::Log;
 use crate::oracle::{self, Evidence};
-use crate::server::{Server, Setup};
+use crate::server::{Server, Setup, Unkept};
 use replica::Replica;
 
 pub(crate) const NAMESPACE: &str = "shop";
@@ -90,7 +90,12 @@ struct World {
 impl World {
     fn new(history: History, log: Log) -> Self {
         let setup = Setup {
-            keeps_health_of_claims: history.memory == Memory::Claims,
+            health_of_claims: match history.memory {
+                Memory::Claims => None,
+                // Releases before 1.37 do not have the field.
+                _ if history.seed.is_multiple_of(2) => Some(Unkept::Refused),
+                _ => Some(Unkept::Dropped),
+            },
             has_volume_healths: history.memory == Memory::Healths,
             event_ttl: history.event_ttl,
         };

@@ -76,7 +76,7 @@ pub(super) async fn examine(reach: &Reach, progress: &Progress, at: Timestamp) -
         look::read(reach, &scope, progress),
         parts(reach),
         policies(reach),
-        gate::look(client, reach.deadline),
+        gate::look(client, reach.version.as_ref(), reach.deadline),
         rights::missing(client, None, None, OWN, reach.deadline),
     );
     let gaps = gaps(reach, &parts).await;

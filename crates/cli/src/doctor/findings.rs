@@ -179,7 +179,7 @@ fn gate(facts: &Facts, found: &mut Findings) {
         (Gate::Absent, _) => found.note(
             Area::Cluster,
             format!(
-                "this release has no gate {GATE}, so claims do not store what their driver reports; \
+                "this release has no {field}, so claims do not store what their driver reports; \
                  VolumeHealth does"
             ),
             None,

@@ -6,6 +6,8 @@ use kube::Client;
 use kube::client::Body;
 use tokio::time::timeout;
 
+use crate::look::Version;
+
 /// The gate that `pvc.status.healthStatus` and its like are behind.
 pub(super) const GATE: &str = "CSIVolumeHealth";
 
@@ -13,14 +15,20 @@ pub(super) const GATE: &str = "CSIVolumeHealth";
 pub(super) enum Gate {
     On,
     Off,
-    /// The server is older than the gate.
+    /// The release has no such field.
     Absent,
     /// The server's metrics cannot be read.
     Hidden,
 }
 
+/// The first release with the field. Earlier ones have a gate of that name too, which is about the kubelet only.
+const SINCE: (u32, u32) = (1, 37);
+
 /// Reads the server's own metrics, which have every gate.
-pub(super) async fn look(client: &Client, deadline: Duration) -> Gate {
+pub(super) async fn look(client: &Client, version: Option<&Version>, deadline: Duration) -> Gate {
+    if version.is_some_and(|version| version.number < SINCE) {
+        return Gate::Absent;
+    }
     let Ok(request) = http::Request::get("/metrics").body(Body::empty()) else { return Gate::Hidden };
     let text = timeout(deadline, async {
         let answer = client.send(request).await.ok()?;

@@ -36,7 +36,7 @@ impl Accounts {
         let files = directory.files();
         let (used, count) =
             count(&files, DEPTH).map_err(Error::io(format_args!("count {}", files.display())))?;
-        Ok(Self {
+        let accounts = Self {
             quota_file: directory.mounter_quota(),
             fault_file: directory.mounter_fault(),
             read: Mutex::new(None),
@@ -44,7 +44,10 @@ impl Accounts {
             fails: AtomicBool::new(false),
             used: AtomicI64::new(used),
             files: AtomicI64::new(count),
-        })
+        };
+        // Before any request: who comes while another one reads them takes what was read before.
+        accounts.refresh();
+        Ok(accounts)
     }
 
     /// Reads the control files, if that was not done just now.
@@ -140,6 +143,10 @@ mod tests {
         fs::write(volume.files().join("a/b/c"), vec![1; 100_000]).unwrap();
         fs::write(volume.mounter_quota(), "1000000").unwrap();
         let accounts = Accounts::open(&volume).unwrap();
+        {
+            let _another_request_reads_them = accounts.read.lock();
+            assert!(accounts.has_room_for(500_000));
+        }
         assert_eq!(accounts.files(), 3);
         assert!(accounts.used() >= 100_000 && !accounts.fails());
         assert!(accounts.has_room_for(500_000) && !accounts.has_room_for(950_000));

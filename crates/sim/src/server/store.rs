@@ -32,6 +32,15 @@ pub(super) struct Change {
     pub(super) object: Value,
 }
 
+/// How a server without a field answers who applies it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unkept {
+    /// The field is known, and its feature is off.
+    Dropped,
+    /// The release does not have the field.
+    Refused,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Store {
     version: u64,
@@ -43,8 +52,8 @@ pub(super) struct Store {
     compacted: u64,
     /// What follows after a page, by its token.
     rests: BTreeMap<String, (u64, Vec<Value>)>,
-    /// Fields of status that this server does not know, and drops.
-    unknown: BTreeSet<(String, String)>,
+    /// Fields of status that this server does not keep.
+    unknown: BTreeMap<(String, String), Unkept>,
     event_ttl: Duration,
 }
 
@@ -82,9 +91,8 @@ impl Store {
         Self { version: 100, event_ttl, ..Self::default() }
     }
 
-    /// Writes of this field of status are taken and dropped, as by a server without the feature.
-    pub(super) fn drop_status(&mut self, resource: &str, field: &str) {
-        self.unknown.insert((resource.to_owned(), field.to_owned()));
+    pub(super) fn forget_status(&mut self, resource: &str, field: &str, unkept: Unkept) {
+        self.unknown.insert((resource.to_owned(), field.to_owned()), unkept);
     }
 
     pub(super) fn version(&self) -> u64 {
@@ -221,7 +229,14 @@ impl Store {
             return Err(Refusal::conflict(&key, "metadata.uid is another one"));
         }
         let mut wanted = body["status"].as_object().cloned().unwrap_or_default();
-        wanted.retain(|field, _| !self.unknown.contains(&(key.0.clone(), field.clone())));
+        for ((resource, field), unkept) in &self.unknown {
+            if *resource == key.0 && wanted.remove(field).is_some() && *unkept == Unkept::Refused {
+                let message = format!(
+                    "failed to create typed patch object: .status.{field}: field not declared in schema"
+                );
+                return Err(Refusal::new(500, "", message));
+            }
+        }
         let mut owners = owners(&old);
         let mut new = old.clone();
         if !new["status"].is_object() {

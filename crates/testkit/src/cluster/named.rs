@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,8 @@ use crate::process::{self, Lifetime};
 use crate::remains;
 
 const ASK_LIMIT: Duration = Duration::from_secs(20);
+/// How long to wait for another command at work on the same cluster.
+const CLAIM: Duration = Duration::from_secs(5);
 
 /// The name of a cluster: small letters, digits and hyphens, at most twenty.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -230,10 +233,17 @@ fn with_node(name: &Name) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// A command that was killed holds its lock for another moment: a child that it was just starting shares it until it has become
+/// another program.
 fn claim(path: &Path) -> Result<Home> {
-    Home::claim(path)?.with_context(|| {
-        format!("another command is at work on {}; wait for it, then try again", path.display())
-    })
+    let end = Instant::now() + CLAIM;
+    loop {
+        match Home::claim(path)? {
+            Some(home) => return Ok(home),
+            None if Instant::now() < end => thread::sleep(Duration::from_millis(50)),
+            None => bail!("another command is at work on {}; wait for it, then try again", path.display()),
+        }
+    }
 }
 
 /// The record of a cluster whose parts all run.

@@ -24,7 +24,6 @@ pub(crate) struct Served {
     pub(crate) outcome: Result<(), String>,
     /// Without the time in which its thread or the role's waited for a processor: attackers have machines of their own.
     pub(crate) waited: Duration,
-    pub(crate) began: Instant,
 }
 
 /// Asks again and again, on a thread of its own.
@@ -72,7 +71,7 @@ async fn measured(door: &Door, process: u32) -> Served {
             })
             .max()
             .unwrap_or_default();
-    Served { kind: door.kind, outcome, waited: took.saturating_sub(starved), began }
+    Served { kind: door.kind, outcome, waited: took.saturating_sub(starved) }
 }
 
 /// How long a thread was ready to run and had no processor.

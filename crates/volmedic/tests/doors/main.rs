@@ -33,8 +33,10 @@ use role::{Ground, Role};
 const ATTACK: Duration = Duration::from_millis(2500);
 /// A stranger must not fill the log.
 const LOG_LINES: usize = 100;
-/// The longest that an honest client may wait.
+/// How long 99 of 100 requests of an honest client may wait, and how long the others. The attackers are on the same two cores,
+/// and so are other tests; for a single request that may be all the difference.
 const SERVED_WITHIN: Duration = Duration::from_secs(2);
+const AT_MOST: Duration = Duration::from_secs(10);
 
 /// Ten thousand connections and their other ends need more than the usual number of files.
 fn many_files() {
@@ -105,7 +107,7 @@ async fn survives(mut role: Role) {
     let mut watched = Watched::start(&role);
     let logged = role.process.log().lines().count();
     let began = Timestamp::now();
-    let mut late = Vec::new();
+    let (mut late, mut requests) = (Vec::new(), 0);
     for attack in Attack::ALL {
         let clients: Vec<Client> =
             role.doors.iter().map(|door| Client::start(door.clone(), role.process.pid())).collect();
@@ -142,21 +144,18 @@ async fn survives(mut role: Role) {
                 "{name}, {attack:?}: no client asked {kind:?}"
             );
         }
-        late.extend(served.into_iter().filter(|one| one.outcome.is_err() || one.waited > SERVED_WITHIN).map(
-            |one| {
-                format!(
-                    "{attack:?} {:?} {:?} {:.1?} {:.1?}",
-                    one.kind,
-                    one.outcome,
-                    one.waited,
-                    one.began.elapsed()
-                )
-            },
-        ));
+        requests += served.len();
+        let slow = served.into_iter().filter(|one| one.outcome.is_err() || one.waited > SERVED_WITHIN);
+        late.extend(slow.map(|one| (attack, one)));
         assert!(role.process.is_running(), "{name} ended during {attack:?}: {}", role.process.log());
         assert_eq!(role.group.kills(), 0, "the kernel killed {name} for want of memory during {attack:?}");
     }
-    assert!(late.is_empty(), "{name} did not serve an honest client within {SERVED_WITHIN:?}: {late:#?}");
+    let never = late.iter().any(|(_, one)| one.outcome.is_err() || one.waited > AT_MOST);
+    assert!(
+        !never && late.len() <= requests / 100,
+        "{name} did not serve {} of {requests} honest requests within {SERVED_WITHIN:?}: {late:#?}",
+        late.len()
+    );
 
     let logged = role.process.log().lines().count() - logged;
     assert!(logged <= LOG_LINES, "{name} wrote {logged} lines to its log:\n{}", role.process.log());

@@ -49,12 +49,17 @@ fn an_applied_field_goes_when_its_owner_applies_without_it() {
 }
 
 #[test]
-fn a_field_that_the_server_does_not_know_is_dropped() {
+fn a_field_that_the_server_does_not_keep_is_dropped_or_refused() {
     let mut store = store("persistentvolumeclaims", &["a"]);
-    store.drop_status("persistentvolumeclaims", "healthStatus");
     let body = json!({"metadata": {}, "status": {"healthStatus": {}}});
-    let answer = store.apply_status(NOW, key("persistentvolumeclaims", "a"), &body, "us", true).unwrap();
+    let claims = "persistentvolumeclaims";
+    store.forget_status(claims, "healthStatus", Unkept::Dropped);
+    let answer = store.apply_status(NOW, key(claims, "a"), &body, "us", true).unwrap();
     assert_eq!(answer["status"], json!({}));
+    store.forget_status(claims, "healthStatus", Unkept::Refused);
+    assert_eq!(code(&store.apply_status(NOW, key(claims, "a"), &body, "us", true)), 500);
+    let nothing = json!({"metadata": {}, "status": {}});
+    assert_eq!(code(&store.apply_status(NOW, key(claims, "a"), &nothing, "us", true)), 200);
 }
 
 #[test]
