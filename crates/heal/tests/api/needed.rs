@@ -211,10 +211,11 @@ async fn follow(stage: &Stage, client: &Client) -> Result<(), String> {
     let user = format!("system:serviceaccount:{}:{POOR}", stage.namespace);
     let deadline = std::time::Instant::now() + PATIENCE;
     loop {
-        if let Some(refused) = refused(stage).first() {
+        // Read once: a refusal that is written down between two readings would be taken for a watch.
+        let requests = server::requests(stage.plane, &user);
+        if let Some(refused) = requests.iter().find(|request| request.code == 403) {
             return Err(format!("{refused:?}"));
         }
-        let requests = server::requests(stage.plane, &user);
         let listed = ["csiaddonsnodes", "nodes"].into_iter().all(|resource| {
             requests.iter().any(|request| request.is("list", resource) && request.code == 200)
         });
