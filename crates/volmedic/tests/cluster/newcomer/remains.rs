@@ -43,14 +43,15 @@ impl Objects {
         let mut found = BTreeSet::new();
         for (key, marks) in &self.0 {
             let (kind, namespace, name) = key;
-            match before.0.get(key) {
-                None => found.extend(in_words(kind, namespace, name)),
-                Some(old) => found.extend(marks.difference(old).cloned()),
-            }
-            // The controller runs from before the installation on.
+            // The controller runs from before the installation on, and writes more into its Lease with its first pass.
             let of_driver = DRIVER.replace('.', "-");
             if kind == "Lease" && name.ends_with(&of_driver) && name.starts_with("external-health-monitor") {
                 found.insert(name.replace(&of_driver, "<driver>"));
+                continue;
+            }
+            match before.0.get(key) {
+                None => found.extend(in_words(kind, namespace, name)),
+                Some(old) => found.extend(marks.difference(old).cloned()),
             }
         }
         if Path::new("/var/lib/volmedic").exists() {
@@ -69,6 +70,8 @@ fn in_words(kind: &str, namespace: &str, name: &str) -> Option<String> {
         // Kubernetes puts them into every namespace.
         "ServiceAccount" if namespace == NAMESPACE && name == "default" => None,
         "ConfigMap" if namespace == NAMESPACE && name == "kube-root-ca.crt" => None,
+        // The kubelet's own, which it may create after its first pods.
+        "Lease" if namespace == "kube-node-lease" => None,
         "CustomResourceDefinition" | "Namespace" => Some(name.to_owned()),
         "Lease" if namespace == NAMESPACE => Some(name.replace(NODE, "<node>")),
         _ => Some(format!("{kind} {namespace}/{name}")),
