@@ -1,6 +1,6 @@
 //! `CSIAddonsNode` of csi-addons: where a process stands that can ask a driver on a node.
 //!
-//! Whoever may create these objects writes what he likes into them, so nothing here is to be believed before it was
+//! A caller that may create these objects writes what it likes into them, so nothing here is to be believed before it was
 //! checked against the pod that it names.
 
 use std::borrow::Cow;
@@ -15,7 +15,7 @@ use crate::Shape;
 
 /// The pod that wrote the object, by its uid.
 pub const CREATED_BY: &str = "sidecar.csiaddons.openshift.io/createdByPodUID";
-/// Written anew whenever the writer or its driver has restarted, so that watchers notice.
+/// Written again whenever the writer or its driver has restarted, so that watchers notice.
 pub const UPDATED_AT: &str = "sidecar.csiaddons.openshift.io/lastUpdatedAt";
 /// Ours: the endpoint serves our relay, in this version of it.
 pub const RELAY: &str = "volmedic.dev/relay";

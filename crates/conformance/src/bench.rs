@@ -30,7 +30,7 @@ pub(crate) struct Bench {
     pub(crate) harm: Option<Arc<dyn Harm>>,
     /// The injury that may be done now, and to which volume.
     pub(crate) hurt: Option<(String, String)>,
-    /// Sent as a secret: whoever repeats it gives secrets away.
+    /// Sent as a secret: a caller that repeats it gives secrets away.
     marker: String,
     controller: Channel,
     node: Channel,
@@ -91,18 +91,18 @@ impl Bench {
             return Err(Status::deadline_exceeded("no answer in time"));
         };
         self.seen.deadlines.note(None);
-        let told = match &answer {
+        let reported = match &answer {
             Ok(answer) => format!("{:?}", answer.get_ref()),
             Err(status) => {
                 self.seen.failed(call, status);
                 format!("{} {:?}", status.message(), String::from_utf8_lossy(status.details()))
             }
         };
-        let told_secret = std::iter::once(&self.marker)
+        let reported_secret = std::iter::once(&self.marker)
             .chain(self.options.secrets.values())
             // What is too short would be found anywhere.
-            .any(|secret| secret.len() >= 6 && told.contains(secret.as_str()));
-        self.seen.secrets.note(told_secret.then(|| format!("{call}: a secret of the request came back")));
+            .any(|secret| secret.len() >= 6 && reported.contains(secret.as_str()));
+        self.seen.secrets.note(reported_secret.then(|| format!("{call}: a secret of the request came back")));
         answer.map(Response::into_inner)
     }
 }

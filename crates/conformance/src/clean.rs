@@ -24,7 +24,7 @@ impl Bench {
         let healed = adverse::heal(self).await;
         let mut left = self.leave_node().await;
         if let (Err(Not::Kept(why) | Not::Applicable(why)), Some((injury, id))) = (healed, injury) {
-            // Stopped before it was done, there is nothing to undo; whoever reads this can tell.
+            // Stopped before it was done, there is nothing to undo; what is printed says that it was stopped.
             left.push(format!("perhaps the injury {injury} of volume {id}: {why}"));
         }
         for made in std::mem::take(&mut self.volumes.made) {
@@ -53,16 +53,18 @@ impl Bench {
         let (staged, published) =
             self.volumes.made.first().map_or((false, false), |made| (made.staged, made.published));
         if published {
-            let told = self.insist(async |bench| bench.unpublish(&at).await).await;
+            let reported = self.insist(async |bench| bench.unpublish(&at).await).await;
             left.extend(
-                told.err()
+                reported
+                    .err()
                     .map(|status| format!("volume {} published at {}: {}", at.id, at.target, said(&status))),
             );
         }
         if staged {
-            let told = self.insist(async |bench| bench.unstage(&at).await).await;
+            let reported = self.insist(async |bench| bench.unstage(&at).await).await;
             left.extend(
-                told.err()
+                reported
+                    .err()
                     .map(|status| format!("volume {} staged at {}: {}", at.id, at.staging, said(&status))),
             );
         }
@@ -120,7 +122,7 @@ impl Bench {
                     tokio::time::sleep(pause).await;
                     pause *= 2;
                 }
-                told => return told,
+                reported => return reported,
             }
         }
         call(self).await

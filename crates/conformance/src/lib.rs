@@ -1,4 +1,4 @@
-//! Whether a CSI driver tells the health of volumes as the specification demands.
+//! Whether a CSI driver reports the health of volumes as the specification demands.
 //!
 //! [`rules()`] lists what is judged, [`run`] judges a driver by its socket, and the [`Report`] says of every rule whether
 //! it holds, is broken, or does not apply, with what was asked and answered.
@@ -50,13 +50,13 @@ pub struct Options {
     pub volume_bytes: i64,
     /// How long one call may take.
     pub deadline: Duration,
-    /// How long a driver may take to notice that a volume was hurt, or is well again.
+    /// How long a driver may take to notice that a volume was hurt, or has recovered.
     pub notice: Duration,
     /// Only these rules; all of them when empty.
     pub only: Vec<String>,
 }
 
-/// A way to hurt volumes, for drivers that have one. Each injury must be told by the driver while it lasts.
+/// A way to hurt volumes, for drivers that have one. Each injury must be reported by the driver while it lasts.
 pub trait Harm: Send + Sync {
     /// The injuries, by name.
     fn injuries(&self) -> Vec<String>;

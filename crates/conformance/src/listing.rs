@@ -27,7 +27,7 @@ impl Listing {
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) ids: Vec<String>,
-    /// Those of them of which something adverse is told. Only a list of health tells.
+    /// Those of them of which something adverse is reported. Only a list of health does.
     pub(crate) adverse: Vec<String>,
     pub(crate) next: String,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Walk {
 const MOST_PAGES: usize = 2_000;
 
 impl Bench {
-    /// Walks a list in pages of so many entries. A token that comes back, or a list without an end, ends the walk.
+    /// Walks a list in pages of that many entries. A token that comes back, or a list without an end, ends the walk.
     pub(crate) async fn walk(&mut self, listing: Listing, max_entries: i32) -> Result<Walk, Not> {
         let (mut walk, mut token, mut tokens) = (Walk::default(), String::new(), HashSet::new());
         loop {

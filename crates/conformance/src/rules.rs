@@ -28,7 +28,7 @@ pub(crate) enum How {
     Said(fn(&Offers) -> Judged),
     /// By asking.
     Asked(Ask),
-    /// From every answer of the run, with what the answers were looked at for.
+    /// From every answer of the run, and what each answer was checked for.
     Tallied(fn(&Seen) -> &Tally, &'static str),
 }
 
@@ -160,7 +160,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     "storage-health-entries" ask(node::storage):
         "NodeGetStorageHealth has at most 16 entries, with a known status and access mode, none of them twice.";
 
-    "adverse-is-told" ask(adverse::told):
+    "adverse-is-told" ask(adverse::reported):
         "While a volume is hurt, every call about its health that the driver offers says so.";
     "recovery-is-told" ask(adverse::recovered):
         "When the injury is over, no call about its health reports it any more.";

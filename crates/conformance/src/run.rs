@@ -86,7 +86,7 @@ fn outcome(rule: &Rule, judged: Judged) -> Outcome {
     Outcome { rule: rule.name, demands: rule.demands, verdict, evidence }
 }
 
-/// Tells the volumes of this run from those of others.
+/// Distinguishes the volumes of this run from those of others.
 fn nonce() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{:012x}{:08x}", now.as_nanos() & 0xffff_ffff_ffff, std::process::id())

@@ -15,7 +15,7 @@ const NODE_ID_LIMIT: usize = 256;
 const REASON_LIMIT: usize = 256;
 const MESSAGE_LIMIT: usize = 1024;
 
-/// How often something was looked at, how often it was wrong, and the first time that was.
+/// How often something was checked, how often it was wrong, and the first time that was.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     looked: usize,
@@ -32,7 +32,7 @@ impl Tally {
         }
     }
 
-    /// `what` is what was looked at.
+    /// `what` is what was checked.
     pub(crate) fn judge(&self, what: &str) -> Judged {
         match &self.first {
             Some(first) if self.wrong > 1 => broken(format!("{first}; and {} more", self.wrong - 1)),

@@ -119,7 +119,7 @@ impl Bench {
     pub(crate) async fn make_volumes(&mut self) -> Result<Vec<String>, Not> {
         self.offers.need_controller(Controller::CreateDeleteVolume)?;
         if self.volumes.ids.is_none() {
-            // Told as failed until it is done, so that a stopped run does not count on them.
+            // Counted as failed until it is done, so that a stopped run does not count on them.
             self.volumes.ids = Some(Err("they were not made".to_owned()));
             let mut ids = Vec::new();
             let mut failed = None;
@@ -153,7 +153,7 @@ impl Bench {
         })
     }
 
-    /// The volume that rules look at.
+    /// The volume that the rules use.
     pub(crate) async fn id(&mut self) -> Result<String, Not> {
         Ok(self.ids().await?.swap_remove(0))
     }
@@ -273,7 +273,7 @@ impl Bench {
         let mut staging = String::new();
         let volume_context = self.made(id).map(|made| made.context.clone()).unwrap_or_default();
         if stages {
-            // Whoever calls makes the staging directory; the target is made by the driver.
+            // The caller makes the staging directory; the target is made by the driver.
             let path = self.directory(&self.options.staging_dir.clone())?.join("staging");
             fs::create_dir(&path).map_err(|error| format!("{} cannot be made: {error}", path.display()))?;
             self.volumes.directories.push(path.clone());
@@ -289,7 +289,7 @@ impl Bench {
         }
         self.volumes.directories.push(target);
         self.publish_at(&published, &publish_context, &volume_context).await?;
-        // Whoever calls may not know what became of the first call.
+        // A caller may not know what became of the first call.
         self.publish_at(&published, &publish_context, &volume_context)
             .await
             .map_err(|why| format!("again: {why}"))?;

@@ -155,13 +155,13 @@ well_known! {
         "Read the node's kernel log for the device, check disk and cables, and make sure there is a backup.";
     ReadOnlyFilesystem, Inaccessible, [RecreatePods],
         "The file system went read-only although it was mounted for writing.",
-        "Find the first error in the kernel log, mend its cause, then recreate the pod so that it is mounted anew.";
+        "Find the first error in the kernel log, fix its cause, then recreate the pod so that the volume is mounted again.";
     FilesystemCorruption, Degraded, [AskOperator],
         "The file system's own structures are damaged.",
         "Stop the workload, take a copy of the volume, then let a person repair the file system offline.";
     FilesystemShutdown, Inaccessible, [RecreatePods],
         "The kernel shut the file system down after an error it could not live with.",
-        "Read the kernel log for the cause, mend it, then recreate the pod so that it is mounted anew.";
+        "Read the kernel log for the cause, fix it, then recreate the pod so that the volume is mounted again.";
     MounterDead, Inaccessible, [NodeHealer, RecreatePods],
         "The userspace process that serves the mount is gone.",
         "Let the node plugin restart it; if the mount does not come back, recreate the pods that use it.";

@@ -1,4 +1,4 @@
-//! Looks at volumes by the host's own eyes, with no help from their drivers.
+//! Checks volumes on the host itself, with no help from their drivers.
 //!
 //! [`Host::look`] compares a volume with what it is [`Expected`] to be: the mount table, the options of its file
 //! system, the block device under it, and, through a helper process, the volume itself. Each check is a small module
@@ -6,7 +6,7 @@
 //! found before alone.
 //!
 //! What must hold: this process touches no path inside of a volume, every wait has an end, and what may be kubelet at
-//! work is seen twice before it is told.
+//! work is seen twice before it is reported.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -65,7 +65,7 @@ pub struct Settings {
     /// Whether the first and last block of a raw device are read; their bytes go nowhere.
     pub read_devices: bool,
     pub thresholds: Thresholds,
-    /// What the mount table seems to say must be so for this long before it is told.
+    /// What the mount table seems to say must be so for this long before it is reported.
     pub confirm: Duration,
     /// Requests that wait at a device which answers none for this long are a hang.
     pub stalled: Duration,
@@ -110,7 +110,7 @@ pub struct Looked {
     pub sight: Sight,
     /// How full it is, if it could be asked.
     pub usage: Option<Usage>,
-    /// Something must be seen once more before it is told: look again after this time, with what is expected then.
+    /// Something must be seen again before it is reported: look again after this time, with what is expected then.
     pub again: Option<Duration>,
     /// Why the volume itself gave no answer although nothing seems wrong with it. Then a sight that finds nothing is no
     /// evidence that the volume is healthy: only its surroundings were checked.
@@ -145,7 +145,7 @@ pub struct Host {
     table: Mutex<Cached>,
     memories: Mutex<HashMap<Key, Arc<Mutex<Memory>>>>,
     /// What speaks for what is wrong, of volumes with which something is. Apart from the memories, which are locked while
-    /// a volume is looked at.
+    /// a volume is checked.
     witnesses: Mutex<HashMap<Key, Vec<String>>>,
     /// The volumes whose file system counts errors that cannot be read, and what is mounted there.
     uncounted: Mutex<BTreeMap<Key, String>>,
@@ -185,7 +185,7 @@ impl Host {
         &self.helpers
     }
 
-    /// Looks at one volume. Blocks until its helper answered or its deadline passed, so from an async task it goes
+    /// Checks one volume. Blocks until its helper answered or its deadline passed, so from an async task it goes
     /// through a blocking thread.
     pub fn look(&self, expected: &Expected) -> Looked {
         if expected.targets.is_empty() {
@@ -193,7 +193,7 @@ impl Host {
         }
         let memory = Arc::clone(self.memories.lock().entry(expected.key()).or_default());
         let Some(mut memory) = memory.try_lock() else {
-            return Looked::not_seen(WhyKind::NoAnswer, "another look at the volume is under way");
+            return Looked::not_seen(WhyKind::NoAnswer, "another probe of the volume is under way");
         };
         match self.table() {
             Ok(table) => self.examine(expected, &table, &mut memory),
@@ -272,7 +272,7 @@ impl Host {
         }
     }
 
-    /// What must outlive a restart. A volume that is being looked at right now is left out.
+    /// What must outlive a restart. A volume that is being checked right now is left out.
     pub fn baselines(&self) -> Vec<(Key, Baseline)> {
         let memories: Vec<_> =
             self.memories.lock().iter().map(|(key, memory)| (key.clone(), Arc::clone(memory))).collect();

@@ -1,4 +1,4 @@
-//! Looks at volumes and says what was seen. What to believe of it is the ledger's business.
+//! Checks volumes and says what was seen. What to believe of it is the ledger's business.
 
 mod controller;
 pub mod host;

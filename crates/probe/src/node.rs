@@ -17,7 +17,7 @@ use crate::{Amount, Usage};
 #[cfg(test)]
 mod tests;
 
-/// A volume of many pods is asked about at so many of their places. The rest differ in nothing but the pod.
+/// A volume of many pods is asked about at no more than this number of their places. The rest differ in nothing but the pod.
 const MOST_TARGETS: usize = 16;
 
 /// Units of usage as they are on the wire.
@@ -37,7 +37,7 @@ pub struct Published {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
     pub seen: Seen,
-    /// How full the volume is, if it was asked and told.
+    /// How full the volume is, if it was asked and reported.
     pub usage: Option<Usage>,
 }
 
@@ -47,7 +47,7 @@ pub struct Node {
     driver: Driver,
     /// Kept, so that a change between two waits is not missed.
     changes: AsyncMutex<watch::Receiver<State>>,
-    /// Also ask for usage where the call that tells health does not tell it.
+    /// Also ask for usage where the call that reports health does not include it.
     usage: bool,
     pulse: Pulse,
 }
@@ -81,7 +81,7 @@ impl Node {
         let _ = self.changes.lock().await.changed().await;
     }
 
-    /// Looks at one volume, at each of its targets; the worst counts.
+    /// Checks one volume, at each of its targets; the worst counts.
     pub async fn look(&self, volume: &Published) -> Looked {
         let session = match self.driver.session() {
             Ok(session) => session,
@@ -91,8 +91,8 @@ impl Node {
         let mut seen: Vec<Sight> = Vec::new();
         for target in volume.targets.iter().take(MOST_TARGETS) {
             let began = Instant::now();
-            let (answer, told) = self.ask(&session, volume, target, usage.is_none()).await;
-            usage = usage.or(told);
+            let (answer, reported) = self.ask(&session, volume, target, usage.is_none()).await;
+            usage = usage.or(reported);
             match self.pulse.settle(answer, &session, began).await {
                 // A volume that keeps us waiting does so at every place.
                 Seen::Volume(Sight::NotSeen(why)) if why.kind == WhyKind::TimedOut => {
@@ -116,8 +116,8 @@ impl Node {
             return None;
         }
         let began = Instant::now();
-        let told = session.storage_health(Secrets::none()).await;
-        let answer = sights::answer(told, |backends| of_backends(&backends));
+        let reported = session.storage_health(Secrets::none()).await;
+        let answer = sights::answer(reported, |backends| of_backends(&backends));
         match self.pulse.settle(answer, &session, began).await {
             Seen::Volume(sight) => Some(sight),
             Seen::Overloaded(why) | Seen::DriverGone(why) => Some(Sight::NotSeen(why)),
@@ -139,17 +139,17 @@ impl Node {
             return (Answer::Came(Seen::Volume(Sight::not_seen(WhyKind::Malformed, why))), None);
         };
         if choice.volume == NodeProbe::VolumeHealth {
-            let told = session.node_volume_health(&volume.handle, target, staging).await;
+            let reported = session.node_volume_health(&volume.handle, target, staging).await;
             // A driver that announces what it lacks may still speak the older dialect.
-            if !(is_unimplemented(&told) && session.features().node_condition()) {
-                let answer = sights::answer(told, |health| sights::of_health(&health));
+            if !(is_unimplemented(&reported) && session.features().node_condition()) {
+                let answer = sights::answer(reported, |health| sights::of_health(&health));
                 let fine = matches!(answer, Answer::Came(Seen::Volume(_)));
                 let usage = if fine && measure && self.usage && choice.usage {
                     session
                         .volume_stats(&volume.handle, target, staging)
                         .await
                         .ok()
-                        .and_then(|told| usage(&told))
+                        .and_then(|reported| usage(&reported))
                 } else {
                     None
                 };
@@ -159,9 +159,9 @@ impl Node {
         if !choice.usage {
             return (Answer::Came(Seen::Volume(Sight::not_seen(WhyKind::NoAnswer, choice.sentence))), None);
         }
-        let told = session.volume_stats(&volume.handle, target, staging).await;
-        let usage = told.as_ref().ok().and_then(usage);
-        let answer = sights::answer(told, |stats| match choice.volume {
+        let reported = session.volume_stats(&volume.handle, target, staging).await;
+        let usage = reported.as_ref().ok().and_then(usage);
+        let answer = sights::answer(reported, |stats| match choice.volume {
             NodeProbe::None => Sight::not_seen(WhyKind::NoAnswer, choice.sentence),
             NodeProbe::VolumeHealth | NodeProbe::StatsCondition => of_stats(&stats),
         });
@@ -169,8 +169,8 @@ impl Node {
     }
 }
 
-fn is_unimplemented<T>(told: &Result<T, CallError>) -> bool {
-    told.as_ref().is_err_and(|error| error.kind() == Kind::Unimplemented)
+fn is_unimplemented<T>(reported: &Result<T, CallError>) -> bool {
+    reported.as_ref().is_err_and(|error| error.kind() == Kind::Unimplemented)
 }
 
 /// What several places of one volume make together. What is wrong at one of them is wrong; health takes all of them.
@@ -211,13 +211,17 @@ fn of_backends(backends: &[BackendHealth]) -> Sight {
 /// Negative numbers mean that the driver does not know, or cannot count.
 fn usage(stats: &Stats) -> Option<Usage> {
     let amount = |unit: i32| {
-        let told: &Told = stats.usage.iter().find(|usage| usage.unit == unit)?;
+        let reported: &Told = stats.usage.iter().find(|usage| usage.unit == unit)?;
         let known = |number: i64| u64::try_from(number).ok();
-        let total = known(told.total)?;
-        // Of a raw device only the size is told; zeros then mean "not told".
-        let only_size = told.used == 0 && told.available == 0 && total > 0;
+        let total = known(reported.total)?;
+        // Of a raw device only the size is reported; zeros then mean "not reported".
+        let only_size = reported.used == 0 && reported.available == 0 && total > 0;
         let known = |number: i64| known(number).filter(|_| !only_size);
-        (total > 0).then_some(Amount { total, used: known(told.used), available: known(told.available) })
+        (total > 0).then_some(Amount {
+            total,
+            used: known(reported.used),
+            available: known(reported.available),
+        })
     };
     let usage = Usage { bytes: amount(BYTES), inodes: amount(INODES) };
     (usage != Usage::default()).then_some(usage)

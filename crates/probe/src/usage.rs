@@ -1,4 +1,4 @@
-//! How full a volume is, whoever counted it.
+//! How full a volume is, by any counter.
 
 use volmedic_host::usage::{Space, Usage as Counted};
 

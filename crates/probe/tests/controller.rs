@@ -81,7 +81,7 @@ fn probe_of(stage: &Stage) -> ControllerProbe {
 }
 
 #[tokio::test]
-async fn the_newer_dialect_lists_the_unhealthy_and_looks_at_one() {
+async fn the_newer_dialect_lists_the_unhealthy_and_checks_one() {
     let stage = stage(&[can::LIST_VOLUME_HEALTH, can::GET_VOLUME_HEALTH]).await;
     stage.sim.harm("v1", 3, "LegsLost", "both legs");
     stage.sim.harm("v2", 77, "Haunted", "");
@@ -95,7 +95,7 @@ async fn the_newer_dialect_lists_the_unhealthy_and_looks_at_one() {
 }
 
 #[tokio::test]
-async fn the_older_dialect_lists_all_and_looks_at_one() {
+async fn the_older_dialect_lists_all_and_checks_one() {
     let stage = stage(&[can::LIST_VOLUMES, can::GET_VOLUME, can::VOLUME_CONDITION]).await;
     stage.sim.harm("v1", 1, "ignored", "LUN 7 offline");
     assert_eq!(probe_of(&stage), ControllerProbe::ListVolumes);
@@ -116,7 +116,7 @@ async fn an_answer_without_a_condition_is_not_health() {
 }
 
 #[tokio::test]
-async fn a_hung_volume_is_told_apart_from_a_hung_driver() {
+async fn a_hung_volume_is_distinguished_from_a_hung_driver() {
     let stage = stage_within(&[can::GET_VOLUME_HEALTH], Duration::from_secs(3)).await;
     stage.sim.behaviour().hung.push("v1".into());
     assert_eq!(look(&stage, "v1").await, format!("not seen: {}", WhyKind::TimedOut));

@@ -130,9 +130,9 @@ impl node_server::Node for Fake {
     ) -> Reply<wire::NodeGetVolumeStatsResponse> {
         self.enter(&request.get_ref().volume_id).await?;
         let usage = vec![wire::VolumeUsage { available: 3, total: 10, used: 7, unit: 1 }];
-        let told = self.with(|behaviour| behaviour.capabilities.contains(&CONDITION));
+        let reported = self.with(|behaviour| behaviour.capabilities.contains(&CONDITION));
         let volume_condition =
-            told.then(|| wire::VolumeCondition { abnormal: true, message: "LUN 7 offline".into() });
+            reported.then(|| wire::VolumeCondition { abnormal: true, message: "LUN 7 offline".into() });
         Ok(Response::new(wire::NodeGetVolumeStatsResponse { usage, volume_condition }))
     }
 
@@ -219,7 +219,7 @@ async fn each_target_is_asked_at_its_own_path_and_the_worst_counts() {
 }
 
 #[tokio::test]
-async fn a_driver_that_does_not_stage_is_not_told_of_a_staging_path() {
+async fn a_driver_that_does_not_stage_is_not_given_a_staging_path() {
     let stage = stage(&[HEALTH]).await;
     assert_eq!(shown(&stage.node.look(&volume("v", &["/a"])).await), "ok");
     let asked = stage.fake.with(|behaviour| behaviour.asked.clone());
@@ -236,7 +236,7 @@ async fn a_volume_of_very_many_pods_is_asked_about_a_bounded_number_of_times() {
 }
 
 #[tokio::test]
-async fn a_hung_volume_is_told_apart_from_a_hung_driver() {
+async fn a_hung_volume_is_distinguished_from_a_hung_driver() {
     let stage = stage_within(&[HEALTH], Duration::from_secs(3)).await;
     let hung = stage.node.look(&volume("hung", &["/a", "/b"])).await;
     assert_eq!(shown(&hung), "not seen: no answer in time");
@@ -299,7 +299,7 @@ async fn errors_never_look_like_health() {
 }
 
 #[tokio::test]
-async fn the_storage_behind_the_node_is_told_with_its_own_numbers() {
+async fn the_storage_behind_the_node_is_reported_with_its_own_numbers() {
     let stage = stage(&[STORAGE]).await;
     assert!(stage.node.choice().is_ok_and(|choice| choice.storage) && stage.node.way() == Way::Nothing);
     let seen = Seen::Volume(stage.node.storage().await.expect("it reports"));

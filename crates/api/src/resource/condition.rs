@@ -7,7 +7,7 @@ use volmedic_health::{Class, Condition, MAX_MESSAGE_BYTES, Reason, Status, sanit
 use super::{limit, schema, time};
 
 /// How serious a condition is: `HealthFailure` if the volume cannot be used, `HealthWarning` if it can, and
-/// `HealthUnknown` if nobody can say.
+/// `HealthUnknown` if the health is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ConditionType {
     HealthUnknown,
@@ -29,7 +29,7 @@ pub enum ConditionStatus {
 pub struct HealthCondition {
     #[serde(rename = "type")]
     pub kind: ConditionType,
-    /// `True` while it is so; `Unknown` where nobody can say any more.
+    /// `True` while it is so; `Unknown` where it is not known any more.
     pub status: ConditionStatus,
     /// How bad it is in CSI's words: `Degraded`, `Inaccessible`, `DataLoss`, or `Unrecognized` with the number of a
     /// status that only newer drivers know.
@@ -46,7 +46,7 @@ pub struct HealthCondition {
     /// Since when it is so.
     #[schemars(schema_with = "schema::time")]
     pub last_transition_time: Time,
-    /// When it was last looked at and something about it had changed. It does not move while nothing else does.
+    /// When it was last checked and something about it had changed. It does not move while nothing else does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_time")]
     pub last_probe_time: Option<Time>,
@@ -69,7 +69,7 @@ impl HealthCondition {
         }
     }
 
-    /// Nobody can say any more how the volume is, and why.
+    /// The health of the volume is not known any more, and why.
     pub fn unknown(reason: &str, message: &str, since: Timestamp) -> Self {
         let mut message = sanitize_message(message).into_owned();
         message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));

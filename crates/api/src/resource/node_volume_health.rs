@@ -6,7 +6,7 @@ use super::volume_health::is_zero;
 use super::{HealthCondition, limit, schema};
 
 /// What the agent on one node says about the volumes that are used there. It has the node's name, and only that
-/// node's agent may write it. It changes only when something it says changes; that the agent lives is told by its Lease.
+/// node's agent may write it. It changes only when something it says changes; that the agent lives is shown by its Lease.
 #[derive(Debug, Clone, PartialEq, Eq, CustomResource, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "volmedic.dev",
@@ -43,7 +43,7 @@ pub struct NodeReport {
     pub agent: Agent,
     #[serde(default)]
     pub counts: Counts,
-    /// The volumes with which something is wrong, or of which nobody can say; worst first.
+    /// The volumes with which something is wrong, or whose health is unknown; worst first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::NODE_VOLUMES), extend("x-kubernetes-list-type" = "atomic"))]
     pub volumes: Vec<NodeVolume>,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{HealthCondition, limit, schema};
 
-/// How the volume of a claim is, merged from all who look at it. It has the claim's name and goes with it. Volmedic's
+/// How the volume of a claim is, merged from all vantages. It has the claim's name and goes with it. Volmedic's
 /// hub writes it; it exists while something is wrong with the volume, and for a while afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, CustomResource, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -19,7 +19,7 @@ use super::{HealthCondition, limit, schema};
     namespaced,
     status = "VolumeHealthStatus",
     derive = "PartialEq",
-    doc = "How the volume of a claim is, merged from all who look at it.",
+    doc = "How the volume of a claim is, merged from all vantages.",
     printcolumn(name = "Health", type_ = "string", json_path = ".status.headline.health"),
     printcolumn(name = "Status", type_ = "string", json_path = ".status.headline.status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.headline.reason"),
@@ -145,7 +145,7 @@ pub struct VantageHealth {
     /// Since when it looks like this.
     #[schemars(schema_with = "schema::time")]
     pub since: Time,
-    /// When it is no longer believed unless it is told again. Only what is pushed has one.
+    /// When it is no longer believed unless it is reported again. Only what is pushed has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_time")]
     pub expires: Option<Time>,
@@ -309,7 +309,7 @@ pub struct VolumeHealthStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::HANDLE))]
     pub volume_handle: Option<String>,
-    /// Everybody who looks at it and says something, each on its own.
+    /// Everybody who checks it and says something, each on its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = limit::VANTAGES),

@@ -5,7 +5,7 @@ use serde::de::IgnoredAny;
 
 use crate::Shape;
 
-/// A pod as the node that runs it has to know it. Whoever watches the pods of a whole cluster takes
+/// A pod as the node that runs it has to know it. A caller that watches the pods of a whole cluster takes
 /// [`Pod`](crate::slim::Pod), which costs far less.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct NodePod {
@@ -93,7 +93,7 @@ pub struct NodePodStatus {
     pub init_container_statuses: Option<Vec<ContainerStatus>>,
     pub container_statuses: Option<Vec<ContainerStatus>>,
     pub ephemeral_container_statuses: Option<Vec<ContainerStatus>>,
-    /// What the kubelet itself found out about the pod's volumes, where it is told to.
+    /// What the kubelet itself found out about the pod's volumes, where it is configured to.
     pub volume_health: Option<Vec<PodVolumeHealth>>,
 }
 
@@ -125,7 +125,7 @@ pub struct Started {
 pub struct PodVolumeHealth {
     /// The volume's name in the pod.
     pub name: String,
-    /// None or empty for a volume that is well again.
+    /// None or empty for a volume that has recovered.
     pub health_conditions: Option<Vec<HealthCondition>>,
     pub last_transition_time: Option<Time>,
 }

@@ -1,4 +1,4 @@
-//! Whether harm is told, for drivers whose volumes can be hurt on purpose.
+//! Whether harm is reported, for drivers whose volumes can be hurt on purpose.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,7 +97,7 @@ async fn until(bench: &mut Bench, at: &Published, adverse: bool) -> Result<(usiz
         let views = views(bench, at).await?;
         let asked = views.len();
         let others: Vec<_> =
-            views.into_iter().filter(|(_, told)| *told != adverse).map(|(call, _)| call).collect();
+            views.into_iter().filter(|(_, reported)| *reported != adverse).map(|(call, _)| call).collect();
         if others.is_empty() || Instant::now() >= until {
             return Ok((asked, others));
         }
@@ -105,7 +105,7 @@ async fn until(bench: &mut Bench, at: &Published, adverse: bool) -> Result<(usiz
     }
 }
 
-/// Hurts, looks, heals and looks again. The error of a look comes after the healing.
+/// Injures, checks, heals and checks again. An error of the first check is returned after the healing.
 async fn judge(bench: &mut Bench, adverse: bool) -> Judged {
     let harm = harm(bench)?;
     let at = bench.published().await?;
@@ -137,7 +137,7 @@ async fn judge(bench: &mut Bench, adverse: bool) -> Judged {
     Ok(format!("{} {what} by {calls} calls each", injuries.join(", ")))
 }
 
-pub(super) async fn told(bench: &mut Bench) -> Judged {
+pub(super) async fn reported(bench: &mut Bench) -> Judged {
     judge(bench, true).await
 }
 

@@ -121,11 +121,11 @@ pub(super) async fn published_nodes(bench: &mut Bench) -> Judged {
     Ok(format!("{GET} reported {} while published, and not after", line(&node)))
 }
 
-/// The nodes that a volume is published to, by each call that tells.
+/// The nodes that a volume is published to, by each call that names them.
 async fn nodes(bench: &mut Bench, id: &str) -> Result<Vec<(&'static str, Vec<String>)>, Not> {
     let answer = bench.get_volume(id).await;
     let status = answered(GET, answer)?.status;
-    let mut told = vec![(GET, status.map(|status| status.published_node_ids).unwrap_or_default())];
+    let mut reported = vec![(GET, status.map(|status| status.published_node_ids).unwrap_or_default())];
     let offers = &bench.offers;
     if offers.controller(Controller::ListVolumes) && offers.controller(Controller::ListVolumesPublishedNodes)
     {
@@ -134,7 +134,7 @@ async fn nodes(bench: &mut Bench, id: &str) -> Result<Vec<(&'static str, Vec<Str
         };
         let entry = bench.every_volume().await?.into_iter().find(ours);
         let status = entry.and_then(|entry| entry.status);
-        told.push((LIST, status.map(|status| status.published_node_ids).unwrap_or_default()));
+        reported.push((LIST, status.map(|status| status.published_node_ids).unwrap_or_default()));
     }
-    Ok(told)
+    Ok(reported)
 }

@@ -22,7 +22,7 @@ async fn look(bench: &mut Bench) -> Result<(String, Option<wire::VolumeHealth>),
 }
 
 /// In words, what is wrong with a volume that should be well.
-pub(super) fn told(health: &wire::VolumeHealth) -> String {
+pub(super) fn reported(health: &wire::VolumeHealth) -> String {
     let words =
         health.health_statuses.iter().take(3).map(|entry| {
             format!("status {} {} {:?}", entry.status, line(&entry.reason), line(&entry.message))
@@ -35,7 +35,7 @@ pub(super) async fn healthy(bench: &mut Bench) -> Judged {
         Some(health) if health.health_statuses.is_empty() => {
             Ok(format!("{GET} of a new volume: nothing adverse"))
         }
-        Some(health) => broken(format!("{GET} of a new volume reported {}", told(&health))),
+        Some(health) => broken(format!("{GET} of a new volume reported {}", reported(&health))),
         None => broken(format!("{GET} answered without volume_health")),
     }
 }
@@ -83,7 +83,7 @@ pub(super) async fn repeats(bench: &mut Bench) -> Judged {
     if shape(&first) == shape(&second) {
         return Ok(format!("{GET} twice gave the same"));
     }
-    let words = |health: &Option<wire::VolumeHealth>| health.as_ref().map(told).unwrap_or_default();
+    let words = |health: &Option<wire::VolumeHealth>| health.as_ref().map(reported).unwrap_or_default();
     broken(format!("{GET} gave [{}] and then [{}]", words(&first), words(&second)))
 }
 
@@ -103,7 +103,7 @@ pub(super) async fn list_healthy(bench: &mut Bench) -> Judged {
     for health in bench.every_health().await?.iter().filter(|health| ids.contains(&health.volume_id)) {
         named += 1;
         if !health.health_statuses.is_empty() {
-            return broken(format!("{LIST} reported on a new volume: {}", told(health)));
+            return broken(format!("{LIST} reported on a new volume: {}", reported(health)));
         }
     }
     Ok(format!("{LIST} named {named} of {} healthy volumes, none as adverse", ids.len()))

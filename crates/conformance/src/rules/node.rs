@@ -9,7 +9,7 @@ use volmedic_proto::csi::volume_capability::access_mode::Mode;
 use volmedic_proto::csi::volume_usage::Unit;
 
 use super::condition::normal;
-use super::health::told;
+use super::health::reported;
 use super::{NOBODY, answered, refused};
 use crate::bench::Bench;
 use crate::report::{Judged, Not, broken, not_applicable};
@@ -102,13 +102,13 @@ pub(super) async fn stats_wrong_path(bench: &mut Bench) -> Judged {
     refused(&format!("{STATS} at {wrong}"), answer, Code::NotFound)
 }
 
-/// The health of a volume of this run, which is well.
+/// The health of a volume of this run, which is healthy.
 async fn well(bench: &mut Bench, id: &str, target: &str, staging: &str, when: &str) -> Judged {
     match bench.node_health(id, target, staging).await {
         Ok(Some(health)) if health.health_statuses.is_empty() => {
             Ok(format!("{HEALTH} {when}: nothing adverse"))
         }
-        Ok(Some(health)) => broken(format!("{HEALTH} {when} reported {}", told(&health))),
+        Ok(Some(health)) => broken(format!("{HEALTH} {when} reported {}", reported(&health))),
         Ok(None) => broken(format!("{HEALTH} {when} answered without volume_health")),
         Err(status) => broken(format!("{HEALTH} {when} answered {}", said(&status))),
     }

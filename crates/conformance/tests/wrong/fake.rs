@@ -127,10 +127,10 @@ pub(crate) struct Fake {
 pub(crate) type Answer<T> = Result<Response<T>, Status>;
 
 impl Fake {
-    /// With three volumes that are not the run's own and that are ill.
+    /// With three volumes that are not the run's own and that are unhealthy.
     pub(crate) fn new(wrong: Wrong) -> Self {
-        let ill = |n: u32| (format!("foreign-{n}"), Volume { adverse: true, ..Volume::default() });
-        let state = State { volumes: (1..=3).map(ill).collect(), ..State::default() };
+        let unhealthy = |n: u32| (format!("foreign-{n}"), Volume { adverse: true, ..Volume::default() });
+        let state = State { volumes: (1..=3).map(unhealthy).collect(), ..State::default() };
         Self { wrong, state: Arc::new(Mutex::new(state)) }
     }
 

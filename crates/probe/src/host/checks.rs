@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_table_that_cannot_be_read_is_told() {
+    fn a_mount_table_that_cannot_be_read_is_reported() {
         let settings = Settings { mounts_of: Some(u32::MAX), ..Settings::default() };
         let host = Host::new(Arc::new(Helpers::new(Limits::default())), settings);
         assert!(off(&host).contains(&"mounted"));

@@ -38,7 +38,7 @@ impl Counted {
 pub(super) fn check(device: &str, counted: &Counted, baseline: &mut Option<Errors>) -> Vec<Finding> {
     let now = counted.errors();
     let before = baseline.get_or_insert(now);
-    // A counter that fell was reset by a check; from there it counts anew.
+    // A counter that fell was reset by a check; from there it counts again.
     before.damaged = before.damaged.min(now.damaged);
     before.failed = before.failed.min(now.failed);
     match counted {
@@ -118,55 +118,55 @@ mod tests {
         Counted::Ext4(Ext4Errors { count, first: None, last: (count > 0).then_some(last) })
     }
 
-    /// Counts in, one look each; what was told out.
-    fn ext4_told(counts: &[(u64, u64)]) -> Vec<String> {
+    /// Counts in, one check each; what was reported out.
+    fn ext4_reported(counts: &[(u64, u64)]) -> Vec<String> {
         let mut baseline = None;
         let mut look = |(count, time): &(u64, u64)| {
-            let told = check("loop3", &ext4_errors(*count, *time), &mut baseline);
-            told.first().map_or_else(|| "-".to_owned(), |found| found.message.clone())
+            let reported = check("loop3", &ext4_errors(*count, *time), &mut baseline);
+            reported.first().map_or_else(|| "-".to_owned(), |found| found.message.clone())
         };
         counts.iter().map(&mut look).collect()
     }
 
     #[test]
-    fn a_counter_that_grows_is_told_with_both_numbers_until_it_is_reset() {
-        let told = ext4_told(&[(0, 0), (2, BOOTED + 9), (2, BOOTED + 9), (0, 0), (1, BOOTED + 99)]);
+    fn a_counter_that_grows_is_reported_with_both_numbers_until_it_is_reset() {
+        let reported = ext4_reported(&[(0, 0), (2, BOOTED + 9), (2, BOOTED + 9), (0, 0), (1, BOOTED + 99)]);
         let two = "ext4 errors on loop3 went from 0 to 2, the last in ext4_lookup at line 17 at 2023-11-14T22:13:29Z";
-        assert_eq!(told[..4], ["-", two, two, "-"]);
-        assert!(told[4].starts_with("ext4 errors on loop3 went from 0 to 1"), "{}", told[4]);
+        assert_eq!(reported[..4], ["-", two, two, "-"]);
+        assert!(reported[4].starts_with("ext4 errors on loop3 went from 0 to 1"), "{}", reported[4]);
     }
 
     #[test]
     fn errors_that_were_there_at_the_first_check_are_reported_as_recorded_earlier() {
-        let told = ext4_told(&[(1, BOOTED), (1, BOOTED), (2, BOOTED + 9), (0, 0)]);
+        let reported = ext4_reported(&[(1, BOOTED), (1, BOOTED), (2, BOOTED + 9), (0, 0)]);
         let earlier = "the ext4 on loop3 recorded 1 error before this agent first checked it, the last in ext4_lookup at \
                        line 17 at 2023-11-14T22:13:20Z; run e2fsck on it while it is not mounted";
-        assert_eq!(told[..2], [earlier, earlier]);
-        assert!(told[2].starts_with("ext4 errors on loop3 went from 1 to 2"), "{}", told[2]);
-        assert_eq!(told[3], "-", "it was checked");
+        assert_eq!(reported[..2], [earlier, earlier]);
+        assert!(reported[2].starts_with("ext4 errors on loop3 went from 1 to 2"), "{}", reported[2]);
+        assert_eq!(reported[3], "-", "it was checked");
     }
 
     #[test]
     fn several_errors_are_reported_with_the_first_and_the_last_time() {
         let error = |time| Some(Ext4Error { function: "ext4_lookup".into(), line: 17, time, code: 5 });
         let errors = Ext4Errors { count: 7, first: error(BOOTED), last: error(BOOTED + 60) };
-        let told = check("loop3", &Counted::Ext4(errors), &mut None);
+        let reported = check("loop3", &Counted::Ext4(errors), &mut None);
         assert!(
-            told[0].message.contains(
+            reported[0].message.contains(
                 "recorded 7 errors before this agent first checked it, the first at 2023-11-14T22:13:20Z, the last in \
                  ext4_lookup at line 17 at 2023-11-14T22:14:20Z; run e2fsck"
             ),
             "{}",
-            told[0].message
+            reported[0].message
         );
     }
 
     #[test]
-    fn btrfs_tells_damage_from_failed_requests_and_missing_devices() {
+    fn btrfs_damage_failed_requests_and_missing_devices_are_distinguished() {
         let mut baseline = None;
         let mut look = |errors: BtrfsErrors| -> Vec<String> {
-            let told = check("loop3", &Counted::Btrfs(errors), &mut baseline);
-            told.iter().map(|found| format!("{} {}", found.reason, found.message)).collect()
+            let reported = check("loop3", &Counted::Btrfs(errors), &mut baseline);
+            reported.iter().map(|found| format!("{} {}", found.reason, found.message)).collect()
         };
         let members = vec!["loop3".into(), "loop4".into()];
         let old = BtrfsErrors { write: 3, corruption: 1, members, ..BtrfsErrors::default() };

@@ -23,7 +23,7 @@ const PASSING: [&str; 3] = ["blocked", "quiesce", "connecting"];
 /// States of a device that was taken away, rather than one that fails.
 const TAKEN_AWAY: [&str; 4] = ["deleted", "cancel", "deleting", "deleting (no IO)"];
 
-/// Looks at a device and all it stands on, itself first. None at all: it is gone.
+/// Checks a device and all it stands on, itself first. None at all: it is gone.
 ///
 /// `writes` says whether anybody should be able to write to it.
 pub(super) fn check(
@@ -108,7 +108,7 @@ fn whole(device: &Device, image: Image, baseline: &mut Option<Disk>) -> Option<F
     }
     if device.detaches_when_unused && !before.detaches {
         let message =
-            format!("the loop device {name} was told to detach and will when the last user lets go");
+            format!("the loop device {name} is to be detached, and will be when its last user closes it");
         return Some(Finding::degraded(WellKnown::DiskRemoved, message));
     }
     before.detaches = device.detaches_when_unused;
@@ -204,23 +204,23 @@ mod tests {
     fn a_loop_device_that_another_file_took_is_not_the_volumes() {
         let mut baseline = None;
         let own = loop_device(false);
-        assert_eq!(told(std::slice::from_ref(&own), &mut baseline), Vec::<String>::new());
+        assert_eq!(reported(std::slice::from_ref(&own), &mut baseline), Vec::<String>::new());
         let detached = Device { backing: None, bytes: 0, ..own.clone() };
         let gone = ["Inaccessible/DiskRemoved: the block device loop3 is detached from its file"];
-        assert_eq!(told(std::slice::from_ref(&detached), &mut baseline), gone);
+        assert_eq!(reported(std::slice::from_ref(&detached), &mut baseline), gone);
         let backing = Some(Backing { file: "/images/other".into(), deleted: false, offset: 0 });
         let taken = Device { backing, bytes: own.bytes * 2, ..own.clone() };
         let expected = "Inaccessible/DiskRemoved: the block device loop3 was detached from /images/v, and belongs to \
                         /images/other now";
-        assert_eq!(told(std::slice::from_ref(&taken), &mut baseline), [expected]);
-        assert_eq!(told(std::slice::from_ref(&detached), &mut baseline), gone);
+        assert_eq!(reported(std::slice::from_ref(&taken), &mut baseline), [expected]);
+        assert_eq!(reported(std::slice::from_ref(&detached), &mut baseline), gone);
         assert_eq!(
-            told(std::slice::from_ref(&own), &mut baseline),
+            reported(std::slice::from_ref(&own), &mut baseline),
             Vec::<String>::new(),
             "no smaller than before"
         );
         let renamed = Device { backing: taken.backing.clone(), ..own };
-        assert_eq!(told(&[renamed], &mut baseline), Vec::<String>::new(), "its file was renamed");
+        assert_eq!(reported(&[renamed], &mut baseline), Vec::<String>::new(), "its file was renamed");
     }
 
     fn with_state(name: &str, state: &str) -> Device {
@@ -236,20 +236,20 @@ mod tests {
         Device { mapper, paths: states.iter().enumerate().map(path).collect(), ..disk("dm-0") }
     }
 
-    fn told(stack: &[Device], baseline: &mut Option<Disk>) -> Vec<String> {
+    fn reported(stack: &[Device], baseline: &mut Option<Disk>) -> Vec<String> {
         let found = check("sda", stack, Image::Unknown, true, baseline);
         found.iter().map(|found| format!("{}/{}: {}", found.status, found.reason, found.message)).collect()
     }
 
     #[track_caller]
     fn verdict(stack: &[Device], expected: &[&str]) {
-        let told = told(stack, &mut None);
-        let short: Vec<&str> = told.iter().map(|told| told.split(':').next().unwrap()).collect();
-        assert_eq!(short, expected, "{told:#?}");
+        let reported = reported(stack, &mut None);
+        let short: Vec<&str> = reported.iter().map(|reported| reported.split(':').next().unwrap()).collect();
+        assert_eq!(short, expected, "{reported:#?}");
     }
 
     #[test]
-    fn a_device_that_is_gone_empty_or_broken_is_told() {
+    fn a_device_that_is_gone_empty_or_broken_is_reported() {
         verdict(&[disk("sda")], &[]);
         verdict(&[], &["Inaccessible/DiskRemoved"]);
         verdict(&[Device { bytes: 0, ..disk("sda") }], &["Inaccessible/DiskRemoved"]);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_cannot_be_written_is_told_to_those_who_should() {
+    fn a_device_that_cannot_be_written_is_reported_to_those_who_should() {
         let protected = [Device { read_only: true, ..disk("sda") }];
         verdict(&protected, &["Inaccessible/ReadOnlyFilesystem"]);
         assert_eq!(check("sda", &protected, Image::Unknown, false, &mut None), []);
@@ -288,19 +288,19 @@ mod tests {
         verdict(&stack(&["running", "running"]), &[]);
         verdict(&stack(&["running", "offline"]), &["Degraded/DiskDegrading"]);
         verdict(&stack(&["offline", "offline"]), &["Inaccessible/DiskFailure"]);
-        let words = told(&stack(&["running", "offline"]), &mut None);
+        let words = reported(&stack(&["running", "offline"]), &mut None);
         assert!(words[0].ends_with("1 of 2 paths of dm-0 work (sd0 running, sd1 offline)"), "{words:?}");
     }
 
     #[test]
-    fn a_loop_device_without_its_file_is_told() {
+    fn a_loop_device_without_its_file_is_reported() {
         verdict(&[loop_device(false)], &[]);
         verdict(&[loop_device(true)], &["Degraded/DiskRemoved"]);
         verdict(&[disk("loop3")], &["Inaccessible/DiskRemoved"]);
     }
 
     #[test]
-    fn a_file_that_lost_its_end_or_its_name_is_told_until_it_has_it_again() {
+    fn a_file_that_lost_its_end_or_its_name_is_reported_until_it_has_it_again() {
         let mut baseline = None;
         let mut look = |deleted: bool, bytes: u64| -> String {
             let found = check("loop3", &[loop_device(deleted)], Image::Bytes(bytes), true, &mut baseline);
@@ -316,18 +316,18 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_shrinks_is_told_and_one_that_grows_is_not() {
+    fn a_device_that_shrinks_is_reported_and_one_that_grows_is_not() {
         let sized = |bytes| [Device { bytes, ..disk("sda") }];
         let mut baseline = None;
-        assert_eq!(told(&sized(100), &mut baseline).len(), 0);
-        assert_eq!(told(&sized(200), &mut baseline).len(), 0);
+        assert_eq!(reported(&sized(100), &mut baseline).len(), 0);
+        assert_eq!(reported(&sized(200), &mut baseline).len(), 0);
         assert_eq!(
-            told(&sized(100), &mut baseline),
+            reported(&sized(100), &mut baseline),
             ["Inaccessible/DiskRemoved: the block device sda has only 100 of 200 bytes"]
         );
-        assert_eq!(told(&sized(200), &mut baseline).len(), 0, "and is well again");
+        assert_eq!(reported(&sized(200), &mut baseline).len(), 0, "and has recovered");
         let other = [Device { bytes: 50, ..disk("sdb") }];
-        assert_eq!(told(&other, &mut baseline).len(), 0, "another device has its own size");
+        assert_eq!(reported(&other, &mut baseline).len(), 0, "another device has its own size");
     }
 
     #[test]
@@ -335,10 +335,10 @@ mod tests {
         let detaching = [Device { detaches_when_unused: true, ..loop_device(false) }];
         verdict(&detaching, &[]);
         let mut baseline = None;
-        told(&[loop_device(false)], &mut baseline);
+        reported(&[loop_device(false)], &mut baseline);
         for _ in 0..2 {
-            assert!(told(&detaching, &mut baseline)[0].contains("was told to detach"));
+            assert!(reported(&detaching, &mut baseline)[0].contains("is to be detached"));
         }
-        assert!(told(&[loop_device(false)], &mut baseline).is_empty());
+        assert!(reported(&[loop_device(false)], &mut baseline).is_empty());
     }
 }

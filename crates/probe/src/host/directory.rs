@@ -84,14 +84,14 @@ impl Host {
         }
         let now = Instant::now();
         let is_elsewhere = found.is_some() && good == 0;
-        let (told, again) = memory.confirm(suspicions, now, self.settings.confirm);
+        let (reported, again) = memory.confirm(suspicions, now, self.settings.confirm);
         let waits = again.is_some();
         let unprobed = unprobed.or_else(|| {
             let why = "what happened to the directory is being confirmed".to_owned();
-            (waits && told.is_empty() && good == 0).then_some((NotProbed::NotProbedYet, why))
+            (waits && reported.is_empty() && good == 0).then_some((NotProbed::NotProbedYet, why))
         });
-        let is_gone = !told.is_empty() && good == 0;
-        memory.record(Check::Mounted, Verdict::Seen(told));
+        let is_gone = !reported.is_empty() && good == 0;
+        memory.record(Check::Mounted, Verdict::Seen(reported));
         memory.record(Check::Answers, if is_gone { Verdict::fine() } else { answers });
         // What is there instead says nothing about the volume.
         let mount = mount.filter(|_| found.is_some() && !is_elsewhere);
@@ -113,10 +113,11 @@ impl Host {
             let found = fullness::check(self.settings.thresholds, usage, &mut memory.baseline.full);
             memory.record(Check::Fullness, Verdict::Seen(found));
         }
-        let told = self.examine_below(&Examined { expected, shown: mount, device: None, now, waits }, memory);
+        let reported =
+            self.examine_below(&Examined { expected, shown: mount, device: None, now, waits }, memory);
         let sight = match &unprobed {
-            Some((_, why)) if told.is_empty() => Sight::not_seen(WhyKind::NoAnswer, why),
-            _ => Sight::adverse(conditions(&told)),
+            Some((_, why)) if reported.is_empty() => Sight::not_seen(WhyKind::NoAnswer, why),
+            _ => Sight::adverse(conditions(&reported)),
         };
         Looked { sight, usage: usage.map(Usage::from), again, unprobed }
     }

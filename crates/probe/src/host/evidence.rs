@@ -16,7 +16,7 @@ const BEFORE: Duration = Duration::from_mins(2);
 
 /// What was said about a volume's device before there was trouble, and so explains none.
 ///
-/// Lines are told apart by their numbers: the log's clock drifts away from every other one, and the name of a device is
+/// Lines are distinguished by their numbers: the log's clock drifts away from every other one, and the name of a device is
 /// given to others all the time.
 #[derive(Debug)]
 pub(super) struct Heard {
@@ -40,7 +40,7 @@ impl Heard {
     }
 
     /// Nothing is wrong, so what was said a while ago explains nothing.
-    pub(super) fn all_is_well(&mut self, lines: &[Arc<Line>], now: Instant) {
+    pub(super) fn all_is_healthy(&mut self, lines: &[Arc<Line>], now: Instant) {
         if now.saturating_duration_since(self.at) >= BEFORE {
             self.old = self.next;
             self.next = last(lines);
@@ -145,12 +145,12 @@ mod tests {
         log.add(&record(3, 3, "EXT4-fs error (device loop3): second"));
         log.add(&record(4, 4, "EXT4-fs warning (device loop3): mild"));
         log.add(&record(5, 2, "EXT4-fs error (device loop4): another"));
-        let told = Some("EXT4-fs error (device loop3): second".to_owned());
-        assert_eq!(heard.explanation(&of_loop3(&log)), told);
+        let reported = Some("EXT4-fs error (device loop3): second".to_owned());
+        assert_eq!(heard.explanation(&of_loop3(&log)), reported);
         // It explains trouble that shows a little later, but not for ever.
-        heard.all_is_well(&of_loop3(&log), start + BEFORE);
-        assert_eq!(heard.explanation(&of_loop3(&log)), told);
-        heard.all_is_well(&of_loop3(&log), start + BEFORE * 2);
+        heard.all_is_healthy(&of_loop3(&log), start + BEFORE);
+        assert_eq!(heard.explanation(&of_loop3(&log)), reported);
+        heard.all_is_healthy(&of_loop3(&log), start + BEFORE * 2);
         assert_eq!(heard.explanation(&of_loop3(&log)), None);
         assert!(heard.is_of("loop3") && !heard.is_of("loop4"));
     }

@@ -51,17 +51,17 @@ impl Host {
         let now = Instant::now();
         let mut suspicions = mounted.suspicions.clone();
         suspicions.extend(asked.suspicions);
-        let (told, again) = memory.confirm(suspicions, now, self.settings.confirm);
+        let (reported, again) = memory.confirm(suspicions, now, self.settings.confirm);
 
         let waits = again.is_some();
         let nowhere = mounted.good.is_empty() && mounted.staging.is_none();
         let blind = asked.blind.or_else(|| {
             let why = "what the mount table says is being confirmed".to_owned();
-            (nowhere && told.is_empty()).then_some((NotProbed::NotProbedYet, why))
+            (nowhere && reported.is_empty()).then_some((NotProbed::NotProbedYet, why))
         });
         // Where there is nothing to ask, what the last answer was is overtaken.
         let answers = if nowhere && !waits { Verdict::fine() } else { asked.answers };
-        memory.record(Check::Mounted, Verdict::Seen(told));
+        memory.record(Check::Mounted, Verdict::Seen(reported));
         memory.record(Check::Answers, answers);
         // Also when it is nowhere for sure: what was wrong with its mounts went with them.
         if expected.mode == Mode::Filesystem && (!mounted.good.is_empty() || !waits) {
@@ -74,11 +74,11 @@ impl Host {
         }
         let shown = mounted.good.iter().find_map(|(_, mount)| *mount).or(mounted.staging);
         let examined = Examined { expected, shown, device: asked.device, now, waits };
-        let told = self.examine_below(&examined, memory);
+        let reported = self.examine_below(&examined, memory);
 
         let sight = match &blind {
-            Some((_, why)) if told.is_empty() => Sight::not_seen(WhyKind::NoAnswer, why),
-            _ => Sight::adverse(conditions(&told)),
+            Some((_, why)) if reported.is_empty() => Sight::not_seen(WhyKind::NoAnswer, why),
+            _ => Sight::adverse(conditions(&reported)),
         };
         let usage = asked.measured.map(|measured| match measured {
             Measured::FileSystem(usage) => Usage::from(usage),
@@ -93,14 +93,14 @@ impl Host {
         let under = self.under(expected.mode, shown, device);
         let (io, counted) = self.judge_device(expected, under.as_ref(), shown, memory, now);
         memory.note_others(now);
-        let told = self.with_the_kernels_words(under.as_ref(), shown, memory, now);
+        let reported = self.with_the_kernels_words(under.as_ref(), shown, memory, now);
         let (name, stack) = under.as_ref().map_or(("", &[][..]), |under| (&under.name, &under.stack));
         let counted = counted.map(|counted| (name, counted));
         if !waits {
-            memory.call_witness(&told, &Facts { mount: shown, stack, io, counted });
+            memory.call_witness(&reported, &Facts { mount: shown, stack, io, counted });
             self.note_witness(expected, &memory.baseline.witness);
         }
-        told
+        reported
     }
 
     /// `None` when no block device is under it, or sysfs does not tell.
@@ -232,8 +232,8 @@ impl Host {
         memory: &mut Memory,
         now: Instant,
     ) -> Vec<Finding> {
-        let mut told: Vec<Finding> = memory.findings().cloned().collect();
-        let is_explained = told.iter().any(|found| evidence::is_explained_by_the_kernel(found.reason));
+        let mut reported: Vec<Finding> = memory.findings().cloned().collect();
+        let is_explained = reported.iter().any(|found| evidence::is_explained_by_the_kernel(found.reason));
         if let Ok(log) = &self.evidence {
             let devices = under.map_or(&[][..], |under| &under.stack);
             let source = mount.map(|mount| mount.source().to_string_lossy());
@@ -242,7 +242,7 @@ impl Host {
             let known = memory.heard.take().filter(|heard| heard.is_of(device));
             let heard = memory.heard.insert(known.unwrap_or_else(|| Heard::new(device, &lines, now)));
             if !is_explained {
-                heard.all_is_well(&lines, now);
+                heard.all_is_healthy(&lines, now);
             } else if memory.baseline.kernel_said.is_none() {
                 memory.baseline.kernel_said = heard.explanation(&lines);
             }
@@ -251,11 +251,11 @@ impl Host {
             memory.baseline.kernel_said = None;
         }
         if let Some(said) = &memory.baseline.kernel_said {
-            for found in &mut told {
+            for found in &mut reported {
                 evidence::add(found, said);
             }
         }
-        told
+        reported
     }
 }
 

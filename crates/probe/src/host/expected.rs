@@ -1,4 +1,4 @@
-//! What a volume on this host should be like. Whoever asks for a look says so; nothing in here was looked up.
+//! What a volume on this host should be like. A caller that asks for a check says so; nothing in here was looked up.
 
 use std::path::PathBuf;
 use std::sync::Arc;

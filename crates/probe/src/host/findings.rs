@@ -65,7 +65,7 @@ impl Finding {
     }
 }
 
-/// As conditions. The same trouble in several places is one condition that tells of all of them.
+/// As conditions. The same trouble in several places is one condition that names all of them.
 pub(super) fn conditions<'f>(found: impl IntoIterator<Item = &'f Finding>) -> Vec<Condition> {
     let mut merged: Vec<Finding> = Vec::new();
     for finding in found {
@@ -91,8 +91,8 @@ mod tests {
         let gone =
             |place: &str| Finding::inaccessible(WellKnown::VolumeUnmounted, format!("{place} is bare"));
         let full = Finding::degraded(WellKnown::OutOfCapacity, "99 % used");
-        let told = conditions(&[gone("/a"), full, gone("/b"), gone("/a")]);
-        let shown: Vec<String> = told.iter().map(|c| format!("{c}: {}", c.message)).collect();
+        let reported = conditions(&[gone("/a"), full, gone("/b"), gone("/a")]);
+        let shown: Vec<String> = reported.iter().map(|c| format!("{c}: {}", c.message)).collect();
         assert_eq!(
             shown,
             ["Inaccessible/VolumeUnmounted: /a is bare; /b is bare", "Degraded/OutOfCapacity: 99 % used"]

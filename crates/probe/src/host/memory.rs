@@ -25,7 +25,7 @@ pub struct Baseline {
     pub errors: Option<Errors>,
     /// The block device under the volume.
     pub device: Option<Disk>,
-    /// It was called full, and is until it is well below the threshold.
+    /// It was called full, and is until it is far enough below the threshold.
     pub full: Full,
     /// It once answered us, so that being shut out is news.
     pub answered: bool,
@@ -132,7 +132,7 @@ impl Memory {
 
     /// Parts what has been so for long enough from what must be seen again, and says when to look for that.
     ///
-    /// What is suspected no more is forgotten: when it comes again it starts anew.
+    /// What is suspected no more is forgotten: when it comes back, it starts from the beginning.
     pub(super) fn confirm(
         &mut self,
         seen: Vec<Suspicion>,
@@ -140,7 +140,7 @@ impl Memory {
         after: Duration,
     ) -> (Vec<Finding>, Option<Duration>) {
         let before = std::mem::take(&mut self.suspected);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let mut again: Option<Duration> = None;
         for Suspicion { place, finding } in seen {
             let same =
@@ -149,12 +149,12 @@ impl Memory {
             let left = after.saturating_sub(now.saturating_duration_since(since));
             self.suspected.push((place, finding.reason, since));
             if left.is_zero() {
-                told.push(finding);
+                reported.push(finding);
             } else {
                 again = Some(again.map_or(left, |soonest| soonest.min(left)));
             }
         }
-        (told, again)
+        (reported, again)
     }
 }
 
@@ -169,32 +169,32 @@ mod tests {
     }
 
     #[test]
-    fn what_the_mount_table_says_is_told_when_it_lasts() {
+    fn what_the_mount_table_says_is_reported_when_it_lasts() {
         let mut memory = Memory::default();
         let start = Instant::now();
         let unmounted = || vec![suspicion("/t", WellKnown::VolumeUnmounted)];
         assert_eq!(memory.confirm(unmounted(), start, SECOND), (vec![], Some(SECOND)));
-        let (told, again) = memory.confirm(unmounted(), start + SECOND, SECOND);
-        assert_eq!((told.len(), again), (1, None));
-        let (told, _) = memory.confirm(unmounted(), start + SECOND * 2, SECOND);
-        assert_eq!(told.len(), 1, "and stays told");
+        let (reported, again) = memory.confirm(unmounted(), start + SECOND, SECOND);
+        assert_eq!((reported.len(), again), (1, None));
+        let (reported, _) = memory.confirm(unmounted(), start + SECOND * 2, SECOND);
+        assert_eq!(reported.len(), 1, "and stays reported");
         assert_eq!(memory.confirm(vec![], start + SECOND * 3, SECOND), (vec![], None));
-        let (told, again) = memory.confirm(unmounted(), start + SECOND * 4, SECOND);
-        assert_eq!((told.len(), again), (0, Some(SECOND)), "a second time is a new one");
+        let (reported, again) = memory.confirm(unmounted(), start + SECOND * 4, SECOND);
+        assert_eq!((reported.len(), again), (0, Some(SECOND)), "a second time is a new one");
     }
 
     #[test]
-    fn one_place_does_not_confirm_another_and_other_trouble_starts_anew() {
+    fn one_place_does_not_confirm_another_and_other_trouble_starts_from_the_beginning() {
         let mut memory = Memory::default();
         let start = Instant::now();
         memory.confirm(vec![suspicion("/a", WellKnown::VolumeUnmounted)], start, SECOND);
         let seen = vec![suspicion("/a", WellKnown::WrongMount), suspicion("/b", WellKnown::VolumeUnmounted)];
-        let (told, again) = memory.confirm(seen, start + SECOND, SECOND);
-        assert_eq!((told.len(), again), (0, Some(SECOND)));
+        let (reported, again) = memory.confirm(seen, start + SECOND, SECOND);
+        assert_eq!((reported.len(), again), (0, Some(SECOND)));
     }
 
     #[test]
-    fn what_could_not_be_looked_at_stays_as_it_was() {
+    fn what_could_not_be_checked_stays_as_it_was() {
         let mut memory = Memory::default();
         let full = Finding::degraded(WellKnown::OutOfCapacity, "full");
         memory.record(Check::Fullness, Verdict::Seen(vec![full.clone()]));

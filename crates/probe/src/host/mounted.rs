@@ -1,6 +1,6 @@
 //! Is the volume mounted where its pods use it, and is it this volume?
 //!
-//! Nobody tells us which device belongs there, so a mount is compared with the staging mount and with what was there
+//! No caller names the device that belongs there, so a mount is compared with the staging mount and with what was there
 //! before. Kubelet and drivers are at work in the same table, so all that is found here is a suspicion until it was
 //! seen twice.
 
@@ -14,7 +14,7 @@ use super::findings::Finding;
 use super::memory::{Baseline, Place};
 use super::text;
 
-/// Something to be seen once more before it is told.
+/// Something to be seen again before it is reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Suspicion {
     pub(super) place: String,
@@ -87,15 +87,15 @@ fn staging(path: &Path, found: Option<Mount<'_>>, baseline: &mut Baseline) -> Op
 }
 
 /// A container that was given a part of the volume has a mount of its own of it, made once. When the volume is mounted
-/// anew, as by a mounter that was restarted, that one stays what it was. One that is not there is no finding: the
+/// again, as by a mounter that was restarted, that one stays what it was. One that is not there is no finding: the
 /// kubelet makes it just before the container starts. Nor is one of another kind: a server may show another export there.
 fn left_behind(target: &Target, whole: Mount<'_>, table: &Table) -> Vec<Suspicion> {
     let stale = target.parts.iter().filter_map(|path| {
         let is_like = |part: &Mount<'_>| part.fs_type() == whole.fs_type() && part.source() == whole.source();
-        let is_anew = |part: &Mount<'_>| part.device().is_anonymous() && part.device() != whole.device();
-        let part = table.at(path).filter(|part| is_like(part) && is_anew(part))?;
+        let is_mounted_again = |part: &Mount<'_>| part.device().is_anonymous() && part.device() != whole.device();
+        let part = table.at(path).filter(|part| is_like(part) && is_mounted_again(part))?;
         let message = format!(
-            "a container of pod {} has a part of the volume (subPath) from before the volume was mounted anew: {} shows {} \
+            "a container of pod {} has a part of the volume (subPath) from before the volume was mounted again: {} shows {} \
              instead of {}; start the pod again",
             text::name(&target.pod),
             text::path(path),
@@ -169,20 +169,20 @@ fn is_right(
     let found = Place::of(mount);
     if let Some(before) = remembered {
         let below = || table.stacked(&target.path).any(|other| other.device().to_string() == before.device);
-        // A file system without a device of its own gets a new number whenever it is mounted anew, as a mounter
+        // A file system without a device of its own gets a new number whenever it is mounted again, as a mounter
         // that was restarted does. Unless the old one is still there: then the new one covers it.
-        let anew = || {
+        let is_mounted_again = || {
             mount.device().is_anonymous()
                 && found.is_like(before)
                 && (found.device == before.device || !below())
         };
-        if found == *before || anew() {
+        if found == *before || is_mounted_again() {
             return Ok(());
         }
     }
     let staged = staging.filter(|staging| staging.device() == mount.device());
     match (staged, remembered) {
-        // Mounted anew from another device, and staging says the same.
+        // Mounted again from another device, and staging says the same.
         (Some(staging), Some(before)) if before.device != found.device || staging.root() == mount.root() => {
             Ok(())
         }

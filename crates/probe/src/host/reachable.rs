@@ -74,7 +74,10 @@ pub(super) fn judge(error: &HelperError, about: Circumstances<'_>) -> Failure {
             slow(&message, about)
         }
         HelperError::StillHung { since, .. } => hung(
-            &format!("a look at {place} has not come back for {} and cannot be ended", text::seconds(*since)),
+            &format!(
+                "the probe of {place} has not come back for {} and cannot be ended",
+                text::seconds(*since)
+            ),
             about,
         ),
         HelperError::Full { .. } | HelperError::TooManyStuck { .. } | HelperError::NotStarted { .. } => {
@@ -114,7 +117,7 @@ fn failed(step: &str, errno: i32, about: Circumstances<'_>) -> Failure {
             Failure::Unknown(NotProbed::ProbeFailed, message)
         }
         // A server that lets no stranger in, root or not, serves its users all the same. Only who was let in before and
-        // is not any more has something to tell.
+        // is not any more has something to report.
         libc::EACCES | libc::EPERM if !about.answered => {
             let is_raw = about.fs_type.is_empty();
             let why = if is_raw { NotProbed::OnlyDeviceState } else { NotProbed::AccessDenied };
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_never_let_us_in_is_not_ill() {
+    fn a_server_that_never_let_us_in_is_not_unhealthy() {
         let error = HelperError::Failed { step: "open".into(), path: "/t".into(), errno: libc::EACCES };
         let failure = judge(&error, Circumstances { answered: false, ..about("nfs") });
         assert!(
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_is_told_with_its_evidence() {
+    fn a_hang_is_reported_with_its_evidence() {
         let hung = HelperError::Hung { step: "statfs".into(), path: "/t".into(), after: FIVE };
         let Failure::Trouble(found) = judge(&hung, Circumstances { waiting: Some(3), ..about("fuse") })
         else {

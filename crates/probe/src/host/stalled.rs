@@ -57,7 +57,7 @@ mod tests {
 
     const AFTER: Duration = Duration::from_secs(30);
 
-    /// (second, in flight, completed, paused) in; whether it is told out.
+    /// (second, in flight, completed, paused) in; whether it is reported out.
     #[track_caller]
     fn verdict(looks: &[(u64, u64, u64, bool)], expected: &[bool]) {
         let start = Instant::now();
@@ -67,12 +67,12 @@ mod tests {
             let counts = Some(IoCounts { in_flight, completed });
             check("sda", counts, pause, &mut memory, start + Duration::from_secs(second), AFTER).is_some()
         };
-        let told: Vec<bool> = looks.iter().map(&mut look).collect();
-        assert_eq!(told, expected);
+        let reported: Vec<bool> = looks.iter().map(&mut look).collect();
+        assert_eq!(reported, expected);
     }
 
     #[test]
-    fn only_requests_that_wait_while_nothing_is_answered_are_told() {
+    fn only_requests_that_wait_while_nothing_is_answered_are_reported() {
         verdict(&[(0, 2, 7, false), (29, 2, 7, false), (30, 3, 7, false)], &[false, false, true]);
         verdict(&[(0, 90, 7, false), (60, 99, 8, false), (120, 99, 9, false)], &[false; 3]);
         verdict(&[(0, 0, 7, false), (60, 0, 7, false), (90, 1, 7, false)], &[false; 3]);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_told_when_it_lasts_and_nothing_gets_through() {
+    fn a_pause_is_reported_when_it_lasts_and_nothing_gets_through() {
         verdict(&[(0, 0, 7, true), (29, 0, 7, true), (30, 0, 7, true)], &[false, false, true]);
         verdict(&[(0, 0, 7, true), (60, 0, 8, true), (120, 0, 9, true)], &[false; 3]);
         verdict(&[(0, 0, 7, true), (30, 0, 7, false), (60, 0, 7, true)], &[false; 3]);

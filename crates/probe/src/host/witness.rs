@@ -35,7 +35,7 @@ pub struct Witness {
 }
 
 impl Memory {
-    /// Gathers anew when something else is wrong than before, or the kernel has said something at last.
+    /// Gathers again when something else is wrong than before, or the kernel has said something at last.
     pub(super) fn call_witness(&mut self, told: &[Finding], facts: &Facts<'_>) {
         let of: Vec<_> = told.iter().map(|found| format!("{}/{}", found.status, found.reason)).collect();
         let kernel = self.baseline.kernel_said.is_some();

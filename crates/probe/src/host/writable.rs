@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn read_only_against_the_intent_is_told_with_who_says_so() {
+    fn read_only_against_the_intent_is_reported_with_who_says_so() {
         verdict("rw,relatime", "ext4", "rw", false, None);
         verdict("ro,relatime", "ext4", "rw", false, Some(("ReadOnlyFilesystem", "the mount at")));
         verdict(
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shut_down_file_system_is_told_whatever_the_intent() {
+    fn a_shut_down_file_system_is_reported_whatever_the_intent() {
         for read_only in [true, false] {
             verdict("rw", "ext4", "rw,shutdown", read_only, Some(("FilesystemShutdown", "shut down")));
             verdict(

@@ -31,17 +31,20 @@ fn the_worst_of_all_places_counts() {
 }
 
 #[test]
-fn usage_that_is_not_told_is_not_zero() {
-    let told = |unit, total, used, available| Told { unit, total, used, available };
+fn usage_that_is_not_reported_is_not_zero() {
+    let reported = |unit, total, used, available| Told { unit, total, used, available };
     let stats = |usage: Vec<Told>| Stats { usage, condition: None };
     let full = Amount { total: 10, used: Some(7), available: Some(3) };
     assert_eq!(
-        usage(&stats(vec![told(BYTES, 10, 7, 3), told(INODES, 0, 0, 0), told(9, 1, 1, 1)])),
+        usage(&stats(vec![reported(BYTES, 10, 7, 3), reported(INODES, 0, 0, 0), reported(9, 1, 1, 1)])),
         Some(Usage { bytes: Some(full), inodes: None })
     );
     let size = Amount { total: 10, used: None, available: None };
-    assert_eq!(usage(&stats(vec![told(BYTES, 10, 0, 0)])), Some(Usage { bytes: Some(size), inodes: None }));
-    assert_eq!(usage(&stats(vec![told(BYTES, -1, -1, -1)])), None);
+    assert_eq!(
+        usage(&stats(vec![reported(BYTES, 10, 0, 0)])),
+        Some(Usage { bytes: Some(size), inodes: None })
+    );
+    assert_eq!(usage(&stats(vec![reported(BYTES, -1, -1, -1)])), None);
     assert_eq!(usage(&stats(vec![])), None);
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn expected(volume: &Volume<'_>, read_only: bool) -> Expected {
     }
 }
 
-/// Looks, and once more where that is asked for.
+/// Looks, and again where that is asked for.
 pub(crate) fn look(host: &Host, expected: &Expected) -> Looked {
     let mut looked = host.look(expected);
     for _ in 0..5 {

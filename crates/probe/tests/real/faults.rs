@@ -9,7 +9,7 @@ use super::eyes::{expected, host, host_within, look, messages, settle, shown};
 use super::stage::{Driver, Volume};
 
 /// What the host sees. `None` where only the driver can know: the host has no way to see it until it shows.
-fn told(fault: Fault, kind: Kind) -> Option<&'static str> {
+fn reported(fault: Fault, kind: Kind) -> Option<&'static str> {
     use Fault as F;
     Some(match (fault, kind) {
         (F::DeviceDetached, Kind::Block) | (F::DeviceLost, _) => "Inaccessible/DiskRemoved",
@@ -43,11 +43,11 @@ pub(crate) fn every_fault_on(kind: Kind) {
     // Last: a loop device never notices that its file has a name again.
     faults.sort_by_key(|fault| *fault == Fault::ImageDeleted);
     for fault in faults {
-        let Some(reason) = told(fault, kind) else { continue };
+        let Some(reason) = reported(fault, kind) else { continue };
         driver.faults().inject(fault, Some(&volume.id)).unwrap();
-        let is_told = |seen: &str| seen.split(", ").any(|seen| seen == reason);
+        let is_reported = |seen: &str| seen.split(", ").any(|seen| seen == reason);
         let looking = if fault == Fault::MounterFrozen { &hasty } else { &host };
-        let seen = settle(looking, &wanted, fault.name(), is_told);
+        let seen = settle(looking, &wanted, fault.name(), is_reported);
         // Besides, reads may fail that need what is gone.
         let others: Vec<String> = shown(&seen.sight)
             .split(", ")

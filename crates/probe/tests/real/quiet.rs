@@ -1,4 +1,4 @@
-//! What must raise nothing, and what must be told rightly all the same.
+//! What must raise nothing, and what must be reported rightly all the same.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -88,7 +88,7 @@ fn shared() {
     assert!(seen.usage.is_some(), "it is still asked where it is");
 }
 
-/// Writes, syncs and renames until told to stop.
+/// Writes, syncs and renames until it is stopped.
 fn load(folder: &Path, stop: &AtomicBool) {
     let block = vec![7; 1 << 20];
     let file = fs::File::create(folder.join("load")).unwrap();
@@ -162,9 +162,9 @@ fn edge() {
         rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), 0, bytes).unwrap();
         shown(&look(&host, &wanted).sight)
     };
-    let told: Vec<String> = [95, 97, 99, 97, 96, 94, 97].into_iter().map(fill).collect();
+    let reported: Vec<String> = [95, 97, 99, 97, 96, 94, 97].into_iter().map(fill).collect();
     let full = "Degraded/OutOfCapacity";
-    assert_eq!(told, ["-", "-", full, full, full, "-", "-"]);
+    assert_eq!(reported, ["-", "-", full, full, full, "-", "-"]);
 }
 
 fn restart() {
@@ -215,7 +215,7 @@ fn read_log(driver: &Driver, evidence: &Mutex<Evidence>, until: impl Fn(&Evidenc
         let mut log = KernelLog::open(Start::Oldest).unwrap();
         let end = Instant::now() + PATIENCE;
         loop {
-            // Whoever has read all there is waits in vain.
+            // A reader that has read everything waits in vain.
             let more = tokio::time::timeout(Duration::from_millis(200), log.next()).await;
             if let Ok(records) = more {
                 records.unwrap().iter().for_each(|record| drop(evidence.lock().add(record)));
@@ -245,8 +245,8 @@ fn words() {
     let is_it = |line: &Line| line.sequence > last && line.text.contains("volmedic fault");
     read_log(&driver, &evidence, |log| log.of(&device).iter().any(|line| is_it(line)));
     let seen = settle(&host, &wanted, "an error in the kernel", |seen| seen.contains("FilesystemCorruption"));
-    let told = messages(&seen.sight);
-    assert!(told.contains("the kernel said: EXT4-fs error (device loop"), "{told}");
+    let reported = messages(&seen.sight);
+    assert!(reported.contains("the kernel said: EXT4-fs error (device loop"), "{reported}");
     driver.faults().clear(Fault::KernelError, Some(&volume.id)).unwrap();
 }
 
@@ -268,7 +268,7 @@ fn hung() {
             std::thread::yield_now();
         }
         let meanwhile = host.look(&of_frozen).sight;
-        assert!(shown(&meanwhile).contains("another look"), "{meanwhile:?}");
+        assert!(shown(&meanwhile).contains("another probe"), "{meanwhile:?}");
         assert_eq!(shown(&look(&host, &of_fine).sight), "-");
         let seen = stuck.join().unwrap();
         assert_eq!(shown(&seen.sight), "Inaccessible/IOHung");
@@ -354,9 +354,12 @@ fn hostile() {
     unmount(&odd, UnmountFlags::empty()).unwrap();
     let seen = look(&host, &wanted).sight;
     assert_eq!(shown(&seen), "Inaccessible/VolumeUnmounted");
-    let told = messages(&seen);
-    assert!(!told.contains(char::is_control) && !told.contains('\u{202e}'), "{told:?}");
-    assert!(told.contains("what is written there goes to"), "the end of the sentence survives: {told}");
+    let reported = messages(&seen);
+    assert!(!reported.contains(char::is_control) && !reported.contains('\u{202e}'), "{reported:?}");
+    assert!(
+        reported.contains("what is written there goes to"),
+        "the end of the sentence survives: {reported}"
+    );
 
     wanted.targets[0].path = link;
     let seen = look(&host, &wanted).sight;

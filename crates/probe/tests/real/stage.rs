@@ -31,7 +31,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// With health told in this dialect.
+    /// With health reported in this dialect.
     pub(crate) fn start(dialect: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["state", "root"] {

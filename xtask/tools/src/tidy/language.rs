@@ -20,6 +20,7 @@ const WORDS: &str = include_str!("language/words.txt");
 /// Add a package when its strings are converted. When all packages are in the list, delete it and `FROM_STRINGS`: then
 /// everything is checked.
 const CONVERTED: &[&str] = &[
+    "volmedic-api",
     "volmedic-bench",
     "volmedic-conformance",
     "volmedic-csi",
@@ -32,6 +33,7 @@ const CONVERTED: &[&str] = &[
     "volmedic-monitor",
     "volmedic-packages",
     "volmedic-panics",
+    "volmedic-probe",
     "volmedic-proto",
     "volmedic-runtime",
     "volmedic-testkit",
@@ -43,7 +45,9 @@ const CONVERTED: &[&str] = &[
 /// The packages whose comments and names, those of their tests too, are in ordinary English already. Add a package when it is
 /// converted. When all packages are in the list, delete it: then everything is checked.
 const CLEAN: &[&str] = &[
+    "volmedic-api",
     "volmedic-bench",
+    "volmedic-conformance",
     "volmedic-csi",
     "volmedic-demo",
     "volmedic-driver",
@@ -53,6 +57,7 @@ const CLEAN: &[&str] = &[
     "volmedic-monitor",
     "volmedic-packages",
     "volmedic-panics",
+    "volmedic-probe",
     "volmedic-proto",
     "volmedic-runtime",
     "volmedic-view",

@@ -52,10 +52,10 @@ impl Eye {
     }
 
     #[track_caller]
-    fn sees(&mut self, mounts: &[&str], told: &[&str]) {
+    fn sees(&mut self, mounts: &[&str], reported: &[&str]) {
         let messages = self.messages(mounts);
         let short: Vec<&str> = messages.iter().map(|message| message.split(':').next().unwrap()).collect();
-        assert_eq!(short, told, "{messages:#?}");
+        assert_eq!(short, reported, "{messages:#?}");
     }
 }
 
@@ -63,7 +63,7 @@ const UNMOUNTED: &str = "/t Inaccessible/VolumeUnmounted";
 const WRONG: &str = "/t Inaccessible/WrongMount";
 
 #[test]
-fn an_unmounted_target_is_told_with_where_writes_go() {
+fn an_unmounted_target_is_reported_with_where_writes_go() {
     let mut eye = Eye::new();
     eye.sees(&[STAGED, TARGET], &[]);
     eye.sees(&[STAGED], &[UNMOUNTED]);
@@ -105,7 +105,7 @@ fn what_was_right_once_is_known_again() {
     assert!(eye.messages(&["3 1 7:4 / /t rw - ext4 /dev/loop4 rw\n"])[0].ends_with(
         "/t of pod shop/web-0 shows /dev/loop4 (ext4 on 7:4) instead of /dev/loop3 (ext4 on 7:3)"
     ));
-    // Staged and published anew from another device: both say the same.
+    // Staged and published again from another device: both say the same.
     let [staged, target] =
         ["2 1 7:9 / /s rw - ext4 /dev/loop9 rw\n", "3 1 7:9 / /t rw - ext4 /dev/loop9 rw\n"];
     eye.sees(&[staged, target], &[]);
@@ -124,7 +124,7 @@ fn a_restarted_mounter_is_no_stranger_but_one_on_top_of_it_is() {
 }
 
 #[test]
-fn a_covered_target_is_told_as_such() {
+fn a_covered_target_is_reported_as_such() {
     let mut eye = Eye::new();
     eye.sees(&[STAGED, TARGET], &[]);
     let over = "4 3 254:0 /etc /t rw - ext4 /dev/vda rw\n";
@@ -133,19 +133,20 @@ fn a_covered_target_is_told_as_such() {
         messages[0].contains("is covered by a mount of /dev/vda (ext4 on 254:0, directory /etc)"),
         "{messages:?}"
     );
-    // Also at first sight, where staging tells which is right.
+    // Also at first sight, where staging shows which is right.
     Eye::new().sees(&[STAGED, TARGET, over], &[WRONG]);
     let hidden = "5 1 0:60 / /x rw - tmpfs tmpfs rw\n6 5 7:3 / /x/t rw - ext4 /dev/loop3 rw\n7 1 0:61 / /x rw - tmpfs tmpfs rw\n";
     let table = Table::parse(format!("{ROOT}{hidden}").into_bytes());
     let mut of_x = expected(Mode::Filesystem);
     of_x.targets[0].path = "/x/t".into();
     let mounted = check(&of_x, &table, &mut Baseline::default());
-    let told: Vec<&str> = mounted.suspicions.iter().map(|told| told.finding.message.as_str()).collect();
-    assert_eq!(told, ["what is mounted at /x/t of pod shop/web-0 is hidden by a mount on /x"]);
+    let reported: Vec<&str> =
+        mounted.suspicions.iter().map(|reported| reported.finding.message.as_str()).collect();
+    assert_eq!(reported, ["what is mounted at /x/t of pod shop/web-0 is hidden by a mount on /x"]);
 }
 
 #[test]
-fn what_was_deleted_behind_its_mount_is_told() {
+fn what_was_deleted_behind_its_mount_is_reported() {
     let deleted = "3 1 254:0 /data/v//deleted /t rw - ext4 /dev/vda rw\n";
     Eye::new().sees(&[deleted], &["/t Inaccessible/VolumeNotFound"]);
 }
@@ -164,8 +165,8 @@ fn of_a_raw_device_the_node_is_known_again() {
 }
 
 #[test]
-fn a_part_of_the_volume_from_before_it_was_mounted_anew_is_told() {
-    let told = |whole: &str, part: &str| {
+fn a_part_of_the_volume_from_before_it_was_mounted_again_is_reported() {
+    let reported = |whole: &str, part: &str| {
         let table = Table::parse(format!("{ROOT}3 1 {whole} rw\n{part}").into_bytes());
         let mut expected = expected(Mode::Filesystem);
         expected.targets[0].parts = vec!["/p/main/0".into()];
@@ -174,17 +175,17 @@ fn a_part_of_the_volume_from_before_it_was_mounted_anew_is_told() {
     };
     let whole = "0:50 / /t rw - fuse.s3 bucket";
     assert_eq!(
-        told(whole, "4 1 0:49 /logs /p/main/0 rw - fuse.s3 bucket rw\n"),
+        reported(whole, "4 1 0:49 /logs /p/main/0 rw - fuse.s3 bucket rw\n"),
         [
-            "a container of pod shop/web-0 has a part of the volume (subPath) from before the volume was mounted anew: \
+            "a container of pod shop/web-0 has a part of the volume (subPath) from before the volume was mounted again: \
           /p/main/0 shows bucket (fuse.s3 on 0:49, directory /logs) instead of bucket (fuse.s3 on 0:50); start the pod \
           again"
         ]
     );
-    assert_eq!(told(whole, "4 1 0:50 /logs /p/main/0 rw - fuse.s3 bucket rw\n"), [""; 0]);
-    assert_eq!(told(whole, ""), [""; 0], "it may be about to be made");
+    assert_eq!(reported(whole, "4 1 0:50 /logs /p/main/0 rw - fuse.s3 bucket rw\n"), [""; 0]);
+    assert_eq!(reported(whole, ""), [""; 0], "it may be about to be made");
     let share = "0:50 / /t rw - nfs4 server:/all";
-    assert_eq!(told(share, "4 1 0:51 / /p/main/0 rw - nfs4 server:/all/logs rw\n"), [""; 0]);
+    assert_eq!(reported(share, "4 1 0:51 / /p/main/0 rw - nfs4 server:/all/logs rw\n"), [""; 0]);
 }
 
 #[test]
