@@ -49,6 +49,8 @@ impl Chrome {
             .args(["--remote-debugging-pipe", "--lang=en", "--ignore-certificate-errors"])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .arg("about:blank")
+            // A killed browser leaves its temporary folders. In its profile they go with it.
+            .env("TMPDIR", profile.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
