@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
 use crate::cache;
@@ -143,6 +143,18 @@ impl ControlPlane {
         let mut command = Command::new(&self.program);
         command.arg("kubectl").arg("--kubeconfig").arg(&self.kubeconfig);
         command
+    }
+
+    /// Installs our resource definitions and waits until the API server serves them.
+    pub fn install_definitions(&self) -> Result<()> {
+        let definitions = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/chart/files/crds");
+        for arguments in [&["apply"][..], &["wait", "--for=condition=Established", "--timeout=180s"]] {
+            let output = self.kubectl().args(arguments).args(["-f", definitions]).output();
+            let output = output.context("kubectl does not start")?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "kubectl {} of {definitions} failed: {said}", arguments[0]);
+        }
+        Ok(())
     }
 
     /// Ends the API server in good order. Its port stays its own.

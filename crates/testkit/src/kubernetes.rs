@@ -46,6 +46,11 @@ impl Version {
         Self::DEFAULT,
     ];
 
+    /// The first release of a minor version.
+    pub(crate) const fn minor(minor: u32) -> Self {
+        Self { minor, patch: 0 }
+    }
+
     /// The release that this run tests with: [`Version::DEFAULT`], unless `cargo xtask test --kubernetes` chose another.
     ///
     /// # Panics

@@ -6,6 +6,7 @@ pub mod cache;
 pub mod clone;
 pub mod cluster;
 pub mod control_plane;
+pub mod feature;
 pub mod foreign;
 pub mod helm;
 pub mod image;
@@ -34,6 +35,7 @@ mod remains;
 
 pub use cluster::Cluster;
 pub use control_plane::ControlPlane;
+pub use feature::{Feature, server_has};
 pub use part::Part;
 pub use seed::seed;
 
