@@ -12,7 +12,7 @@ use volmedic_health::Held;
 use crate::events::{EventJob, Events, Voice};
 use crate::healths::{HealthOptions, Healths};
 use crate::sender::{Courier, Gate, Job, Limits, Outcome, Outlet, Sender};
-use crate::status::{StatusJob, Statuses, Stored, Support};
+use crate::status::{Desired, StatusJob, Statuses, Stored, Support};
 use crate::{Metrics, Notice, log};
 
 /// What a reporter reports, and how.
@@ -290,10 +290,11 @@ impl Courier for Post {
         let sent = match (&job.what, &self.statuses, &self.healths) {
             (What::Event(event), _, _) => self.events.send(event, gate).await,
             (What::Status(status), Some(statuses), _) => statuses.send(status, gate).await,
-            (What::Health(health), _, Some(healths)) => match self.support() {
+            (What::Health(health), _, Some(healths)) => match (self.support(), &health.desired) {
                 // Its status was not written, so there is no such claim any more.
-                Support::Unknown => Ok(crate::Verdict::Gone),
-                support => healths.send(health, support == Support::Kept, gate).await,
+                (Support::Unknown, Desired::Says { .. }) => Ok(crate::Verdict::Gone),
+                // Taking our part away shows nothing about what the server keeps, and may be the first write of a process.
+                (support, _) => healths.send(health, support == Support::Kept, gate).await,
             },
             (What::Status(_) | What::Health(_), ..) => Ok(crate::Verdict::Unsupported),
         };

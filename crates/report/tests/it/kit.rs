@@ -13,13 +13,14 @@ use kube::{Client, ResourceExt};
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tower::util::MapRequestLayer;
+use volmedic_api::resource::{GROUP, LeaseName, VERSION};
 use volmedic_api::{Kind, ObjectRef};
 use volmedic_health::{
     Condition, Held, Ledger, Memo, Policy, Reason, Sight, Status, Subject, Transition, Vantage, Volume,
 };
-use volmedic_report::{Limits, Metrics, Notice, Options, Recall, Recalled, Reporter};
-use volmedic_testkit::ControlPlane;
+use volmedic_report::{HealthOptions, Limits, Metrics, Notice, Options, Recall, Recalled, Reporter};
 use volmedic_testkit::objects::bound_claim;
+use volmedic_testkit::{ControlPlane, Feature, server_has};
 
 /// Nothing here takes this long unless it never ends.
 pub(crate) const LIMIT: Duration = Duration::from_mins(3);
@@ -71,6 +72,8 @@ pub(crate) struct Desk {
     pub(crate) told: Vec<Transition>,
     unsettled: Vec<(ObjectRef, Volume)>,
     limits: Limits,
+    /// Whether VolumeHealths keep what the claims cannot.
+    in_volume_healths: bool,
 }
 
 impl Desk {
@@ -92,6 +95,23 @@ impl Desk {
         Self::with(client, asked, &namespace, claims, Limits::default())
     }
 
+    /// As [`Self::open`], on a server that keeps what is reported: in the claims, or in VolumeHealths where this release has
+    /// no place for it in claims.
+    pub(crate) async fn open_lasting(plane: &ControlPlane, handles: &[&str]) -> Self {
+        if server_has(Feature::ClaimHealth) {
+            Self::open(plane, handles).await
+        } else {
+            Self::open_in_volume_healths(plane, handles).await
+        }
+    }
+
+    /// As [`Self::open`], with a reporter that stores in VolumeHealths what the claims do not keep.
+    pub(crate) async fn open_in_volume_healths(plane: &ControlPlane, handles: &[&str]) -> Self {
+        plane.install_definitions().expect("VolumeHealths");
+        let Self { client, asked, namespace, claims, limits, .. } = Self::open(plane, handles).await;
+        Self::storing(client, asked, &namespace, claims, limits, true)
+    }
+
     pub(crate) fn with(
         client: Client,
         asked: Asked,
@@ -99,10 +119,24 @@ impl Desk {
         claims: BTreeMap<String, ObjectRef>,
         limits: Limits,
     ) -> Self {
+        Self::storing(client, asked, namespace, claims, limits, false)
+    }
+
+    fn storing(
+        client: Client,
+        asked: Asked,
+        namespace: &str,
+        claims: BTreeMap<String, ObjectRef>,
+        limits: Limits,
+        in_volume_healths: bool,
+    ) -> Self {
         let driver = format!("{namespace}.csi.example.net");
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        let options = Options { limits: limits.clone(), ..Options::of_controller(&driver, "replica-0") };
+        let lease = LeaseName { namespace: namespace.to_owned(), name: "controller".to_owned() };
+        let health = in_volume_healths.then(|| HealthOptions { driver: driver.clone(), lease, beats: None });
+        let options =
+            Options { limits: limits.clone(), health, ..Options::of_controller(&driver, "replica-0") };
         Self {
             reporter: Reporter::start(&client, &options, metrics),
             driver,
@@ -115,6 +149,7 @@ impl Desk {
             told: Vec::new(),
             unsettled: Vec::new(),
             limits,
+            in_volume_healths,
         }
     }
 
@@ -132,11 +167,12 @@ impl Desk {
             told: _,
             unsettled: _,
             limits,
+            in_volume_healths,
         } = self;
         drop((reporter, ledger));
         // No process starts faster than this, and the last requests of the dead one have ended by then.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        let mut next = Self::with(client, asked, &namespace, claims, limits);
+        let mut next = Self::storing(client, asked, &namespace, claims, limits, in_volume_healths);
         let recalled = next.recall().await;
         next.reporter.prime(&recalled.stored, &recalled.reported);
         for memo in recalled.memos.clone() {
@@ -156,7 +192,7 @@ impl Desk {
         let recall = Recall {
             component: options.voice.component,
             field_manager: options.field_manager.filter(|_| status_too),
-            reports_of: None,
+            reports_of: Some(self.driver.clone()).filter(|_| self.in_volume_healths && status_too),
             vantage: Vantage::Controller,
         };
         let volume_of = |claim: &ObjectRef| {
@@ -258,13 +294,28 @@ impl Desk {
         self.claim(handle).await["status"]["healthStatus"].clone()
     }
 
+    /// What a claim's VolumeHealth says of the controller's report; nothing where there is no such object.
+    pub(crate) async fn controller_report(&self, handle: &str) -> Value {
+        let path = format!("/apis/{GROUP}/{VERSION}/namespaces/{}/volumehealths/{handle}", self.namespace);
+        let request = Request::get(path).body(Vec::new()).expect("a request");
+        match self.client.request::<Value>(request).await {
+            Ok(health) => health["status"]["controllerReport"].clone(),
+            Err(kube::Error::Api(status)) if status.code == 404 => Value::Null,
+            Err(error) => panic!("{handle}: {error}"),
+        }
+    }
+
     /// (status/reason) of the stored conditions, sorted.
     pub(crate) async fn stored(&self, handle: &str) -> Vec<String> {
-        let status = self.health_status(handle).await;
-        let conditions = status["healthConditions"].as_array().cloned().unwrap_or_default();
+        let (stored, status) = if self.in_volume_healths {
+            (self.controller_report(handle).await, "errorCode")
+        } else {
+            (self.health_status(handle).await, "status")
+        };
+        let conditions = stored["healthConditions"].as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut words: Vec<String> =
-            conditions.iter().map(|c| format!("{}/{}", text(&c["status"]), text(&c["reason"]))).collect();
+            conditions.iter().map(|c| format!("{}/{}", text(&c[status]), text(&c["reason"]))).collect();
         words.sort();
         words
     }

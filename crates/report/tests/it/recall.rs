@@ -1,12 +1,13 @@
 use kube::api::{Api, DeleteParams, ListParams};
-use volmedic_health::Sight;
+use serde_json::Value;
+use volmedic_health::{Sight, Subject};
 use volmedic_testkit::ControlPlane;
 
 use crate::kit::{Desk, at, bad, words};
 
 #[tokio::test]
 async fn a_restart_neither_repeats_nor_loses() {
-    let mut desk = Desk::open(ControlPlane::shared(), &["a", "b", "c"]).await;
+    let mut desk = Desk::open_lasting(ControlPlane::shared(), &["a", "b", "c"]).await;
     desk.see(0, "a", bad("Degraded/SlowIO,5 s+Odd/Haunted"));
     desk.see(1, "b", bad("Degraded/MirrorLegLost"));
     desk.see(2, "b", bad("DataLoss/MirrorLegLost"));
@@ -38,7 +39,7 @@ async fn a_restart_neither_repeats_nor_loses() {
 
 #[tokio::test]
 async fn status_remembers_after_the_events_are_gone() {
-    let mut desk = Desk::open(ControlPlane::shared(), &["a", "b"]).await;
+    let mut desk = Desk::open_lasting(ControlPlane::shared(), &["a", "b"]).await;
     desk.see(0, "a", bad("Degraded/SlowIO"));
     desk.see(5, "b", bad("Degraded/SlowIO"));
     desk.see(6, "b", Sight::Healthy);
@@ -62,6 +63,23 @@ async fn status_remembers_after_the_events_are_gone() {
     );
 }
 
+/// Where claims keep nothing, the first write of a process may be to take away what an earlier one stored.
+#[tokio::test]
+async fn what_nothing_stands_for_any_more_is_taken_from_a_volume_health_after_a_restart() {
+    let plane =
+        tokio::task::spawn_blocking(|| ControlPlane::options().gate("CSIVolumeHealth", false).start());
+    let plane = plane.await.unwrap().unwrap();
+    let mut desk = Desk::open_in_volume_healths(&plane, &["orders"]).await;
+    desk.see(0, "orders", bad("Degraded/SlowIO"));
+    desk.flush().await;
+    assert_eq!(desk.stored("orders").await, ["Degraded/SlowIO"]);
+    let (mut desk, _) = desk.restart().await;
+    let left = desk.ledger.forget(at(80), &Subject::volume(desk.driver.as_str(), "orders"));
+    desk.tell(left);
+    desk.flush().await;
+    assert_eq!(desk.controller_report("orders").await, Value::Null);
+}
+
 /// Numbers that look random and are the same for the same seed.
 struct Numbers(u64);
 
@@ -78,7 +96,7 @@ async fn killed_at_any_moment_the_end_is_the_same() {
     let sights =
         ["", "Degraded/SlowIO", "DataLoss/SlowIO", "Degraded/SlowIO+Inaccessible/PathsDown", "Odd/Haunted"];
     let sight = |what: usize| if what == 0 { Sight::Healthy } else { bad(sights[what]) };
-    let mut desk = Desk::open(ControlPlane::shared(), &handles).await;
+    let mut desk = Desk::open_lasting(ControlPlane::shared(), &handles).await;
     let mut numbers = Numbers(volmedic_testkit::seed("killed_at_any_moment_the_end_is_the_same"));
     let mut now = 0;
     let mut last = [0_usize; 6];
