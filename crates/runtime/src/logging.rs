@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tracing::Level;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -90,15 +90,21 @@ enum Format {
     Json,
 }
 
+/// Reports each answer of 500 and above as an error, without what was asked. The part that asked reports it, too, where it
+/// is an error: a release of Kubernetes that does not know a field answers so.
+const ANSWERS: &str = "kube_client::client::builder";
+
 /// Libraries that print whole answers, which may be megabytes or hold what is not for the log, may only name errors;
 /// the others stay quiet below warnings unless everything is asked for.
 fn filter(level: Level) -> Targets {
     let others = if level == Level::TRACE { level } else { level.min(Level::WARN) };
     let quiet = volmedic_inventory::LOUD_TARGETS.iter().chain(&["tonic", "h2"]);
+    let answers = if level >= Level::DEBUG { LevelFilter::ERROR } else { LevelFilter::OFF };
     Targets::new()
         .with_default(others)
         .with_target("volmedic", level)
         .with_targets(quiet.map(|target| (*target, Level::ERROR)))
+        .with_target(ANSWERS, answers)
 }
 
 impl Logging {
