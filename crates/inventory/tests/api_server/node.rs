@@ -9,7 +9,8 @@ use serde_json::json;
 use tokio::time::timeout;
 use volmedic_inventory::Metrics;
 use volmedic_inventory::node::{Access, Inventory, Mode};
-use volmedic_testkit::ControlPlane;
+use volmedic_testkit::feature::is_not_run_without;
+use volmedic_testkit::{ControlPlane, Feature};
 
 use crate::common::{Proxy, grant_rules, until};
 use crate::stage::{Stage, changes, shown, uses};
@@ -304,6 +305,9 @@ async fn a_kubelet_that_is_not_there_yet_is_waited_for() {
 
 #[tokio::test]
 async fn what_the_kubelet_says_is_handed_out() {
+    if is_not_run_without(Feature::PodHealth, "what_the_kubelet_says_is_handed_out") {
+        return;
+    }
     let stage = Stage::new("node-says").await;
     let pv = stage.claim("db").await;
     let uid = stage.pod_with("web", "db").await;

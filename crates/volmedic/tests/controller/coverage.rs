@@ -112,13 +112,7 @@ async fn a_driver_that_reports_no_health_probes_nothing() {
 #[tokio::test]
 async fn without_an_election_it_is_on_a_lease_of_its_own() {
     let plane: Arc<ControlPlane> = server::own(ControlPlane::options());
-    let crds = format!("{}/../../deploy/chart/files/crds", env!("CARGO_MANIFEST_DIR"));
-    for arguments in
-        [&["apply", "-f", &crds][..], &["wait", "--for=condition=Established", "--timeout=180s", "-f", &crds]]
-    {
-        let output = plane.kubectl().args(arguments).output().expect("kubectl starts");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
+    plane.install_definitions().expect("VolumeHealths are installed");
     let mut stage = Stage::on(plane, &[can::LIST_VOLUME_HEALTH]).await;
     stage.claim("a").await;
     let arguments = ["controller", "--monitor-interval=1s", "--list-volumes-interval=1s", "--timeout=5s"];

@@ -24,6 +24,7 @@ async fn a_server_that_drops_the_status_gets_events_and_is_not_asked_again_and_a
         assert!(stage.stored(claim).await.is_empty(), "the gate is off");
     }
     assert_eq!(controller.says(dropped), 1, "{}", controller.log());
+    assert_eq!(controller.says(" ERROR "), 0, "it is no error of anything: {}", controller.log());
     let patches = stage.requests().iter().filter(|r| r.is("patch", "persistentvolumeclaims/status")).count();
     assert_eq!(patches, 1, "one write was enough to find out");
     // VolumeHealths are not installed either.

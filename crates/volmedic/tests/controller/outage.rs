@@ -16,7 +16,7 @@ const FREEZE: Duration = Duration::from_secs(13);
 
 #[tokio::test]
 async fn the_api_server_is_away_while_health_changes() {
-    let plane = server::own(ControlPlane::options());
+    let plane = server::storing(ControlPlane::options());
     let stage = Stage::on(plane.clone(), &[can::LIST_VOLUME_HEALTH, can::GET_VOLUME_HEALTH]).await;
     stage.claims(&["appears", "comes-and-goes", "recovers", "stays", "well"]).await;
     let mut controller = stage.watching(&[]).await;

@@ -1,7 +1,6 @@
 //! The shipped rights are enough, as all other tests here show by running under them; and none is too many: without
 //! any single one, something breaks, and the log says what is missing.
 
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -76,21 +75,10 @@ fn with_resources() -> Arc<ControlPlane> {
     static PLANE: OnceLock<Arc<ControlPlane>> = OnceLock::new();
     let start = || {
         let plane = server::own(ControlPlane::options().gate("CSIVolumeHealth", false));
-        let crds: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../deploy/chart/files/crds"].iter().collect();
-        let applied = plane.kubectl().args(["apply", "-f"]).arg(crds).output().expect("kubectl runs");
+        plane.install_definitions().expect("VolumeHealths are installed");
+        let policy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/chart/files/admission-health.yaml");
+        let applied = plane.kubectl().args(["apply", "-f", policy]).output().expect("kubectl runs");
         assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
-        {
-            let policy: PathBuf =
-                [env!("CARGO_MANIFEST_DIR"), "../../deploy/chart/files/admission-health.yaml"]
-                    .iter()
-                    .collect();
-            let applied = plane.kubectl().args(["apply", "-f"]).arg(policy).output().expect("kubectl runs");
-            assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
-        }
-        let established =
-            ["wait", "--for=condition=Established", "--timeout=180s", "crd/volumehealths.volmedic.dev"];
-        let waited = plane.kubectl().args(established).output().expect("kubectl runs");
-        assert!(waited.status.success(), "{}", String::from_utf8_lossy(&waited.stderr));
         plane
     };
     PLANE.get_or_init(start).clone()

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
-use volmedic_testkit::{ControlPlane, Part, control_plane};
+use volmedic_testkit::{ControlPlane, Feature, Part, control_plane, server_has};
 
 /// Every request, with who made it, without bodies. It goes where the server's log goes.
 const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy",
@@ -14,7 +14,17 @@ const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy"
 /// The one that tests share unless they stop it or need another.
 pub(crate) fn shared() -> Arc<ControlPlane> {
     static SHARED: OnceLock<Arc<ControlPlane>> = OnceLock::new();
-    SHARED.get_or_init(|| own(ControlPlane::options())).clone()
+    SHARED.get_or_init(|| storing(ControlPlane::options())).clone()
+}
+
+/// One of its own on which reports are stored: in the claims, or in VolumeHealths where this release has no place for them in
+/// claims.
+pub(crate) fn storing(options: control_plane::Options) -> Arc<ControlPlane> {
+    let plane = own(options);
+    if !server_has(Feature::ClaimHealth) {
+        plane.install_definitions().expect("VolumeHealths are installed");
+    }
+    plane
 }
 
 /// One of its own for a test, with an audit log like the shared one's.

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
+use serde_json::{Value, json};
 use tempfile::TempDir;
+use volmedic_api::resource::VolumeHealth;
 use volmedic_testkit::sim::Sim;
-use volmedic_testkit::{ControlPlane, objects};
+use volmedic_testkit::{ControlPlane, Feature, objects, server_has};
 
 use crate::process::{Controller, PATIENCE};
 use crate::rights::Rights;
@@ -195,15 +197,33 @@ impl Stage {
         }
     }
 
-    /// The claim's stored health, as `Status/Reason` each.
+    /// The claim's stored health, as `Status/Reason` each: from the claim, or from its VolumeHealth where this release has no
+    /// place for it in claims.
     pub(crate) async fn stored(&self, claim: &str) -> Vec<String> {
+        let (stored, status) = if server_has(Feature::ClaimHealth) {
+            (self.health_in_claim(claim).await, "status")
+        } else {
+            (self.health_in_volume_health(claim).await, "errorCode")
+        };
+        let conditions = stored["healthConditions"].as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        conditions.iter().map(|c| format!("{}/{}", text(&c[status]), text(&c["reason"]))).collect()
+    }
+
+    async fn health_in_claim(&self, claim: &str) -> Value {
         let kind = ApiResource::erase::<PersistentVolumeClaim>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &kind);
-        let claim = api.get(claim).await.expect("the claim").data;
-        let conditions =
-            claim["status"]["healthStatus"]["healthConditions"].as_array().cloned().unwrap_or_default();
-        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-        conditions.iter().map(|c| format!("{}/{}", text(&c["status"]), text(&c["reason"]))).collect()
+        api.get(claim).await.expect("the claim").data["status"]["healthStatus"].clone()
+    }
+
+    async fn health_in_volume_health(&self, claim: &str) -> Value {
+        let api: Api<VolumeHealth> = Api::namespaced(self.client.clone(), &self.namespace);
+        match api.get(claim).await {
+            Ok(health) => json!(health.status.and_then(|status| status.controller_report)),
+            // No such object, or no VolumeHealths at all.
+            Err(kube::Error::Api(status)) if status.code == 404 => Value::Null,
+            Err(error) => panic!("the VolumeHealth of {claim} cannot be read: {error}"),
+        }
     }
 
     pub(crate) async fn wait_stored(&self, claim: &str, expected: &[&str]) {

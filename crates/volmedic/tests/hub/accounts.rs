@@ -8,7 +8,7 @@ use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams, Request};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
-use volmedic_testkit::ControlPlane;
+use volmedic_testkit::{ControlPlane, Feature, server_has};
 
 use crate::rights::Rights;
 use crate::stage::{CRDS, DRIVER, HOME, POLICY, RBAC, Stage, install, kubectl, until};
@@ -111,18 +111,20 @@ async fn attempts(stage: &Stage, foreign: &Client) -> Vec<Attempt> {
     all.push(Attempt { what: "an object that cannot be deleted", why: owned, outcome });
     let outcome = create(foreign, &path, "new", json!({"ownerReferences": owner("data")})).await;
     all.push(Attempt { what: "an object of another claim", why: owned, outcome });
-    let claims = format!("/api/v1/namespaces/{}/persistentvolumeclaims", stage.namespace);
-    let told = json!({"healthStatus": {"lastTransitionTime": "2026-08-21T10:00:00Z", "healthConditions": [{
-        "status": "DataLoss", "reason": "Lie"}]}});
-    let outcome = patch(foreign, &claims, "data", told).await;
-    all.push(Attempt {
-        what: "the health of another driver's claim",
-        why: "may not report on volumes",
-        outcome,
-    });
-    patch(&stage.client, &claims, "data", json!({"healthStatus": null}))
-        .await
-        .expect("the health is taken away");
+    if server_has(Feature::ClaimHealth) {
+        let claims = format!("/api/v1/namespaces/{}/persistentvolumeclaims", stage.namespace);
+        let told = json!({"healthStatus": {"lastTransitionTime": "2026-08-21T10:00:00Z", "healthConditions": [{
+            "status": "DataLoss", "reason": "Lie"}]}});
+        let outcome = patch(foreign, &claims, "data", told).await;
+        all.push(Attempt {
+            what: "the health of another driver's claim",
+            why: "may not report on volumes",
+            outcome,
+        });
+        patch(&stage.client, &claims, "data", json!({"healthStatus": null}))
+            .await
+            .expect("the health is taken away");
+    }
     all
 }
 
@@ -179,10 +181,12 @@ async fn a_controllers_token_writes_its_own_report_and_the_policies_are_why() {
     }
     patch(&own, &path, "data", json!({"controllerReport": null})).await.expect("its own may be taken away");
     create(&own, &path, "new", json!({"ownerReferences": owner("new")})).await.expect("a new object");
-    let claims = format!("/api/v1/namespaces/{}/persistentvolumeclaims", stage.namespace);
-    let told = json!({"healthStatus": {"lastTransitionTime": "2026-08-21T10:00:00Z", "healthConditions": [{
-        "status": "DataLoss", "reason": "Gone"}]}});
-    patch(&own, &claims, "data", told).await.expect("the health of a claim of its driver");
+    if server_has(Feature::ClaimHealth) {
+        let claims = format!("/api/v1/namespaces/{}/persistentvolumeclaims", stage.namespace);
+        let told = json!({"healthStatus": {"lastTransitionTime": "2026-08-21T10:00:00Z", "healthConditions": [{
+            "status": "DataLoss", "reason": "Gone"}]}});
+        patch(&own, &claims, "data", told).await.expect("the health of a claim of its driver");
+    }
     // The hub is not limited.
     let hub = stage.plane.client_for(HOME, "volmedic-hub").await.expect("the hub");
     patch(&hub, &path, "data", json!({"heals": null})).await.expect("the hub writes every field");

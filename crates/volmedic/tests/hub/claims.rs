@@ -9,6 +9,8 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 use volmedic_api::resource::{Heal, HealOutcome, VolumeHealth, VolumeHealthSpec, limit, time};
 use volmedic_hub::{ClaimKey, Keep, Keeper, Metrics, PushError, Settings};
+use volmedic_testkit::Feature;
+use volmedic_testkit::feature::is_not_run_without;
 
 use crate::stage::{apply_report, kubectl, shared, try_kubectl};
 
@@ -55,6 +57,10 @@ async fn what_an_agent_sees_is_stored_and_its_recovery_too() {
 
 #[tokio::test]
 async fn the_controller_and_the_kubelet_are_heard_too() {
+    // What a controller reports on older releases is in `drivers.rs`.
+    if is_not_run_without(Feature::PodHealth, "the_controller_and_the_kubelet_are_heard_too") {
+        return;
+    }
     let stage = shared().await;
     let node = stage.make_node("n").await;
     stage.used_claim("data", &node).await;

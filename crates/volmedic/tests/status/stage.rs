@@ -10,7 +10,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use volmedic_testkit::{ControlPlane, objects};
+use volmedic_testkit::{ControlPlane, Feature, objects, server_has};
 
 use crate::told::{redact, text, volmedic};
 
@@ -106,9 +106,7 @@ async fn furnish(stage: &Stage) {
     stage.claim("shop", "idle", DISK).await;
     stage.claim("shop", "files-idle", FILES).await;
     stage.claim("shop", "full", DISK).await;
-    let told = json!({"healthStatus": {"lastTransitionTime": LONG_AGO, "healthConditions": [
-        {"status": "Degraded", "reason": "OutOfCapacity", "message": "99 % of bytes used"}]}});
-    stage.status("v1", "PersistentVolumeClaim", "shop", "full", told).await;
+    stage.controller_reports("full", "Degraded", "OutOfCapacity", "99 % of bytes used").await;
     let waiting = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "fast"});
     stage
         .create(
@@ -241,6 +239,23 @@ async fn furnish_bare(stage: &Stage) {
 }
 
 impl Stage {
+    /// What the controller of [`DISK`] reports on a claim in `shop`, stored where it would store it on this release.
+    async fn controller_reports(&self, claim: &str, status: &str, reason: &str, message: &str) {
+        if server_has(Feature::ClaimHealth) {
+            let condition = json!({"status": status, "reason": reason, "message": message});
+            let health = json!({"lastTransitionTime": LONG_AGO, "healthConditions": [condition]});
+            let health = json!({ "healthStatus": health });
+            return self.status("v1", "PersistentVolumeClaim", "shop", claim, health).await;
+        }
+        let condition = json!({"type": "HealthWarning", "status": "True", "errorCode": status, "reason": reason,
+            "message": message, "lastTransitionTime": LONG_AGO});
+        let lease =
+            json!({"namespace": "default", "name": "external-health-monitor-leader-disk-example-net"});
+        let report =
+            json!({"driver": DISK, "lease": lease, "since": LONG_AGO, "healthConditions": [condition]});
+        self.health("shop", claim, json!({ "controllerReport": report })).await;
+    }
+
     /// Applies files of the chart.
     pub(crate) fn install(&self, files: &[&str]) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart/files");
