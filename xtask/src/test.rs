@@ -33,8 +33,8 @@ pub(crate) struct Args {
     /// Run the test programs N times while every core is busy, and print how often each test failed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with_all = ["only", "keep_going"])]
     stress: Option<u32>,
-    /// Run the tests that start a control plane, or the named parts, with another release of Kubernetes: v1.30 to v1.37,
-    /// or an exact release such as v1.33.0
+    /// Run the tests about the API server, or the named parts, with another release of Kubernetes: v1.30 to v1.37, or an
+    /// exact release such as v1.33.0. It is built first if need be, which takes up to 15 minutes
     #[arg(long, value_name = "RELEASE", conflicts_with = "quick")]
     kubernetes: Option<String>,
     /// Continue after a failed step, to see all failures

@@ -1,5 +1,9 @@
 //! What a test program printed, as counts and as the names of what failed.
 
+/// The test kit prints a line `NAME not run: Kubernetes V has no F` for a test that has nothing to check on the release of Kubernetes under
+/// test. The test harness counts it as passed.
+const NOT_RUN: &str = " not run: Kubernetes v";
+
 /// The tests of one run of one program.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Tests {
@@ -8,6 +12,8 @@ pub(super) struct Tests {
     pub(super) ignored: usize,
     /// Of those that failed.
     pub(super) names: Vec<String>,
+    /// The tests that had nothing to check, each with the reason.
+    pub(super) not_run: Vec<String>,
 }
 
 impl Tests {
@@ -26,8 +32,11 @@ impl Tests {
                 tests.passed += count(result, "passed");
                 tests.failed += count(result, "failed");
                 tests.ignored += count(result, "ignored");
+            } else if line.contains(NOT_RUN) {
+                tests.not_run.push(line.to_owned());
             }
         }
+        tests.passed = tests.passed.saturating_sub(tests.not_run.len());
         tests
     }
 }
@@ -49,7 +58,16 @@ mod tests {
                       ---- a::c stdout ----\n    thread panicked\n\nfailures:\n    a::c\n    d\n\n\
                       test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1s\n";
         let names = vec!["a::c".into(), "d".into()];
-        assert_eq!(Tests::read(output), Tests { passed: 12, failed: 2, ignored: 1, names });
+        let expected = Tests { passed: 12, failed: 2, ignored: 1, names, not_run: Vec::new() };
+        assert_eq!(Tests::read(output), expected);
         assert_eq!(Tests::read("no tests here"), Tests::default());
+    }
+
+    #[test]
+    fn a_test_that_had_nothing_to_check_did_not_pass() {
+        let line = "a::b not run: Kubernetes v1.30.0 has no such field";
+        let output = format!("{line}\ntest a::b ... ok\ntest result: ok. 3 passed; 0 failed; 0 ignored\n");
+        let found = Tests::read(&output);
+        assert_eq!((found.passed, found.not_run), (2, vec![line.to_owned()]));
     }
 }

@@ -13,7 +13,7 @@ const TESTKIT: &str = "volmedic-testkit";
 pub(super) const KUBERNETES: &str = "VOLMEDIC_KUBERNETES";
 
 /// The programs whose tests are about a behaviour of the API server: admission policies, resource definitions, events,
-/// server-side apply, watches, tokens. They run with another release unless parts are named.
+/// server-side apply, watches, tokens. They are what `--kubernetes` runs unless parts are named.
 const ON_API_SERVER: &[&str] = &[
     "heal/api",
     "inventory/api_server",
@@ -189,16 +189,29 @@ impl fmt::Display for CommandLine {
 /// All steps for these parts, or for everything when there are none.
 pub(super) fn steps(workspace: &Workspace, scope: &Scope) -> Vec<Step> {
     let names: Vec<&str> = scope.packages.iter().map(String::as_str).collect();
+    // Nothing but tests depends on the release.
+    let only_tests = scope.kubernetes.is_some();
     let mut steps = vec![machine::step(scope)];
-    steps.push(cargo("format", "the code is formatted as rustfmt does it", "fmt", &names, &["--check"], 5));
+    if !only_tests {
+        steps.push(cargo(
+            "format",
+            "the code is formatted as rustfmt does it",
+            "fmt",
+            &names,
+            &["--check"],
+            5,
+        ));
+    }
     steps.push(cargo("build", "all test programs", "test", &names, &["--all-features", "--no-run"], 60));
     let built = steps.len();
     if scope.is_whole() {
         steps.push(tool("tidy", "the architecture and the house rules", &["tidy"], 30));
         steps.push(tool("codegen", "generated files are up to date", &["codegen", "--check"], 60));
     }
-    let flags = ["--all-targets", "--all-features", "--", "--deny=warnings"];
-    steps.push(cargo("clippy", "lints, with warnings denied", "clippy", &names, &flags, 45));
+    if !only_tests {
+        let flags = ["--all-targets", "--all-features", "--", "--deny=warnings"];
+        steps.push(cargo("clippy", "lints, with warnings denied", "clippy", &names, &flags, 45));
+    }
     let clusters = |package: &Package| scope.has(&package.name) && starts_clusters(package);
     if !scope.quick && workspace.packages.iter().any(clusters) {
         let about = "Kubernetes, helm and the other Go programs that tests start, built once";
@@ -224,7 +237,7 @@ pub(super) fn steps(workspace: &Workspace, scope: &Scope) -> Vec<Step> {
         starts_after: 0,
         work: Work::Here(Box::new(move |workspace| programs::run(workspace, &owned))),
     });
-    if scope.quick {
+    if scope.quick || only_tests {
         return steps;
     }
     let flags = ["--all-features", "--no-fail-fast", "--doc"];
@@ -330,6 +343,8 @@ mod tests {
         assert_eq!(named.words(), ["--kubernetes", "v1.33.0", "volmedic/hub"]);
         assert_eq!(named.variables().collect::<Vec<_>>(), [(KUBERNETES, "v1.33.0".to_owned())]);
         let steps = steps(&Workspace::here().unwrap(), &named);
+        let names: Vec<_> = steps.iter().map(|step| step.name).collect();
+        assert_eq!(names, ["machine", "build", "cluster", "tests"]);
         let cluster = steps.iter().find(|step| step.name == "cluster").unwrap();
         assert_eq!(cluster.rerun, "cargo xtask cluster build --version v1.33.0");
         for bad in ["1.30", "v1.", "v1.30-rc.1", "latest"] {

@@ -122,6 +122,11 @@ pub(super) fn run(workspace: &Workspace, scope: &Scope) -> Result<()> {
         let text = fs::read(&run.log).unwrap_or_default();
         say::line(format_args!("\n==== {}\n{}", run.program, String::from_utf8_lossy(&text).trim_end()));
     }
+    for run in &runs {
+        for line in &run.tests.not_run {
+            say::line(format_args!("{}: {line}", run.program));
+        }
+    }
     let count = |of: fn(&Tests) -> usize| runs.iter().map(|run| of(&run.tests)).sum::<usize>();
     say::line(format_args!(
         "\n{} test programs in {:.0} s; what each printed is in {}\n{} passed, {} failed, {} skipped",
@@ -130,7 +135,7 @@ pub(super) fn run(workspace: &Workspace, scope: &Scope) -> Result<()> {
         folder.display(),
         count(|tests| tests.passed),
         count(|tests| tests.failed),
-        count(|tests| tests.ignored),
+        count(|tests| tests.ignored + tests.not_run.len()),
     ));
     if failed.is_empty() {
         return Ok(());
