@@ -3,9 +3,13 @@
 mod data;
 mod drawing;
 mod explain;
+mod jsonpath;
+mod markdown;
 mod table;
 
 pub use data::{Document, json, yaml};
 pub use drawing::drawing;
 pub use explain::explain;
+pub use jsonpath::{JsonPath, JsonPathError};
+pub use markdown::{Inline, Markdown};
 pub use table::{Paint, Table};
