@@ -33,9 +33,12 @@ pub async fn client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
         Some(path) => {
             let what = || format!("cannot use the kubeconfig {}", path.display());
             let file = kube::config::Kubeconfig::read_from(path).with_context(what)?;
-            kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default())
-                .await
-                .with_context(what)?
+            let context = file.current_context.clone().unwrap_or_default();
+            let options = kube::config::KubeConfigOptions::default();
+            let mut config =
+                kube::Config::from_custom_kubeconfig(file.clone(), &options).await.with_context(what)?;
+            crate::proxy::choose(&mut config, &file, &context).with_context(what)?;
+            config
         }
         None => kube::Config::infer().await.context(
             "found no cluster to talk to: this is not a pod with a service account, and there is no usable kubeconfig; \

@@ -9,6 +9,7 @@ pub mod http;
 pub mod logging;
 pub mod page;
 pub mod process;
+pub mod proxy;
 pub mod signals;
 pub mod size;
 pub mod terminal;

@@ -10,6 +10,8 @@ use tokio::time::timeout;
 
 use super::list::innermost;
 use volmedic_runtime::flags::positive;
+use volmedic_runtime::proxy;
+use volmedic_view::text::plain;
 
 /// A server that is there at all lets us in sooner.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -25,6 +27,12 @@ pub(crate) struct ReachArgs {
     /// The context in the kubeconfig. Default: its current one.
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
+    /// User to impersonate, as kubectl does it. A service account is system:serviceaccount:NAMESPACE:NAME.
+    #[arg(long = "as", value_name = "USER")]
+    user: Option<String>,
+    /// Group to impersonate; may be given more than once.
+    #[arg(long = "as-group", requires = "user", value_name = "GROUP")]
+    group: Vec<String>,
     /// The deadline of one request.
     #[arg(long, default_value = "30s", value_parser = positive, value_name = "DURATION")]
     request_timeout: Duration,
@@ -50,20 +58,18 @@ pub(crate) struct Version {
     pub(crate) text: String,
 }
 
+/// A client, before anything was asked with it.
+struct Found {
+    client: Client,
+    namespace: String,
+    place: String,
+    url: String,
+}
+
 impl ReachArgs {
     /// Finds the cluster and asks it for its version, so that every failure is told here and once.
     pub(crate) async fn reach(&self) -> anyhow::Result<Reach> {
-        let (mut config, place) = self.config().await?;
-        config.default_retry = false;
-        config.connect_timeout = Some(CONNECT.min(self.request_timeout));
-        let (namespace, url) = (config.default_namespace.clone(), config.cluster_url.to_string());
-        let url = url.trim_end_matches('/').to_owned();
-        let client = Client::try_from(config).map_err(|error| {
-            anyhow!(
-                "cannot talk to {place} at {url}: {}; check its certificates and user in the kubeconfig",
-                innermost(&error)
-            )
-        })?;
+        let Found { client, namespace, place, url } = self.find().await?;
         let version = match timeout(self.request_timeout, client.apiserver_version()).await {
             Ok(Ok(info)) => Version::new(&info.major, &info.minor, &info.git_version),
             Ok(Err(error)) => refusal(&error, &place, &url)?,
@@ -73,6 +79,32 @@ impl ReachArgs {
             ),
         };
         Ok(Reach { client, namespace, place, version, deadline: self.request_timeout })
+    }
+
+    /// Asks the cluster nothing yet.
+    async fn find(&self) -> anyhow::Result<Found> {
+        let (mut config, mut place) = self.config().await?;
+        if let Some(user) = &self.user {
+            // Not also the groups that the kubeconfig impersonates: they are those of another user.
+            config.auth_info.impersonate = Some(user.clone());
+            config.auth_info.impersonate_groups = (!self.group.is_empty()).then(|| self.group.clone());
+            (config.auth_info.impersonate_uid, config.auth_info.impersonate_user_extra) = (None, None);
+            place = format!("{place} as {}", plain(user));
+        }
+        config.default_retry = false;
+        config.connect_timeout = Some(CONNECT.min(self.request_timeout));
+        let (namespace, url) = (config.default_namespace.clone(), config.cluster_url.to_string());
+        let mut url = url.trim_end_matches('/').to_owned();
+        if let Some(proxy) = &config.proxy_url {
+            url = format!("{url} (through the proxy {})", proxy::shown(proxy));
+        }
+        let client = Client::try_from(config).map_err(|error| {
+            anyhow!(
+                "cannot talk to {place} at {url}: {}; check its certificates and user in the kubeconfig",
+                innermost(&error)
+            )
+        })?;
+        Ok(Found { client, namespace, place, url })
     }
 
     async fn config(&self) -> anyhow::Result<(Config, String)> {
@@ -110,12 +142,13 @@ impl ReachArgs {
             bail!("the kubeconfig has no context {wanted:?}; {known}: name one of these with --context");
         }
         let options = KubeConfigOptions { context: Some(wanted.clone()), ..KubeConfigOptions::default() };
-        let config = Config::from_custom_kubeconfig(file, &options).await.map_err(|error| {
+        let mut config = Config::from_custom_kubeconfig(file.clone(), &options).await.map_err(|error| {
             anyhow!(
                 "the context {wanted:?} of the kubeconfig cannot be used: {}; check its cluster and its user",
                 innermost(&error)
             )
         })?;
+        proxy::choose(&mut config, &file, &wanted)?;
         Ok((config, format!("context {wanted}")))
     }
 }
@@ -127,6 +160,13 @@ fn in_a_pod() -> bool {
 /// A server that does not tell its version may still be one; all else ends here, with what to do.
 fn refusal(error: &kube::Error, place: &str, url: &str) -> anyhow::Result<Option<Version>> {
     match error {
+        kube::Error::Api(status) if status.code == 403 && status.message.contains("cannot impersonate") => {
+            bail!(
+                "you may not act as another user in {place} ({}); ask for the verb `impersonate` on users and groups, or leave \
+             --as out",
+                plain(&status.message)
+            )
+        }
         kube::Error::Api(status) if status.code == 403 => Ok(None),
         kube::Error::Api(status) if status.code == 401 => bail!(
             "the API server of {place} at {url} does not know who you are (401 {}); log in again or renew the token in \

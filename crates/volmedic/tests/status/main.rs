@@ -7,6 +7,7 @@ mod input;
 mod limited;
 mod live;
 mod screens;
+mod proxied;
 mod stage;
 mod terminal;
 mod told;

@@ -13,7 +13,15 @@ use volmedic_testkit::{Feature, server_has};
 /// The program, in an environment that does not depend on who runs the test.
 pub(crate) fn volmedic() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_volmedic"));
-    for name in ["KUBECONFIG", "NO_COLOR", "KUBERNETES_SERVICE_HOST"] {
+    for name in [
+        "KUBECONFIG",
+        "NO_COLOR",
+        "KUBERNETES_SERVICE_HOST",
+        "HTTPS_PROXY",
+        "https_proxy",
+        "ALL_PROXY",
+        "all_proxy",
+    ] {
         command.env_remove(name);
     }
     command.env("HOME", "/nonexistent").stdin(Stdio::null());
