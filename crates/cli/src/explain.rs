@@ -1,6 +1,7 @@
 //! `volmedic explain`: one claim in full, with who says what, how it came to this, and what to do.
 
 mod gather;
+mod markdown;
 mod text;
 
 use std::error::Error;
@@ -9,12 +10,13 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use jiff::Timestamp;
-use volmedic_view::render::{self, json, yaml};
+use volmedic_view::render;
 use volmedic_view::timeline;
 
 use volmedic_hub::ClaimKey;
 
 use crate::look::{self, Progress, ReachArgs, Scope, Unread};
+use crate::output::{self, Format, Formats, Output};
 use volmedic_roles::watch;
 use volmedic_runtime::terminal::{paint, say};
 
@@ -27,6 +29,7 @@ use volmedic_runtime::terminal::{paint, say};
 Examples:
   volmedic explain data-postgres-0 -n shop
   volmedic explain shop/data-postgres-0 -o json
+  volmedic explain shop/data-postgres-0 -o markdown > post-mortem.md
   volmedic explain --history /var/tmp/volumes.history vol-17
 
 Exit codes: 0 when it was shown, whatever was found; 1 when there is no such claim or the cluster cannot be read; 2 when the
@@ -42,18 +45,19 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
     /// How it is shown.
-    #[arg(long, short, value_enum, default_value_t = Output::Text, conflicts_with = "history", value_name = "FORMAT")]
+    #[arg(long, short, value_parser = FORMATS, default_value = "text", conflicts_with = "history", value_name = "FORMAT")]
     output: Output,
     #[command(flatten)]
     reach: ReachArgs,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Text,
-    Json,
-    Yaml,
-}
+const FORMATS: Formats = Formats(&[
+    ("text", Format::Plain),
+    ("json", Format::Json),
+    ("yaml", Format::Yaml),
+    ("name", Format::Name),
+    ("markdown", Format::Markdown),
+]);
 
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let outcome = match &args.history {
@@ -105,10 +109,11 @@ async fn explain(args: Args) -> anyhow::Result<()> {
     }
     let explained = gather::gather(&reach, &picture, &key, Timestamp::now()).await?;
     drop(progress);
-    let text = match args.output {
-        Output::Text => text::compose(&explained, paint()),
-        Output::Json => json(&explained)?,
-        Output::Yaml => yaml(&explained)?,
+    let text = match args.output.document(&explained)? {
+        Some(document) => document,
+        None if args.output == Output::Name => output::name(&explained.claim.claim),
+        None if args.output == Output::Markdown => markdown::compose(&explained),
+        None => text::compose(&explained, paint()),
     };
     Ok(say(&text)?)
 }

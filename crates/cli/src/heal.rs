@@ -12,6 +12,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use crate::look::ReachArgs;
+use crate::output::{self, Format, Formats, Output};
 use volmedic_heal::wish::{Reply, Told, Word};
 use volmedic_runtime::flags::positive;
 
@@ -49,7 +50,7 @@ pub struct Args {
     #[arg(long, value_enum, ignore_case = true, requires = "approve", value_name = "REMEDY")]
     remedy: Option<Consent>,
     /// How the answer is shown.
-    #[arg(long, short, value_enum, default_value_t = Output::Table, value_name = "FORMAT")]
+    #[arg(long, short, value_parser = FORMATS, default_value = "table", value_name = "FORMAT")]
     output: Output,
     /// Wait for so long for the answer. Past that it goes on without anybody waiting for it.
     #[arg(long, default_value = "5m", value_parser = positive, value_name = "DURATION")]
@@ -73,11 +74,13 @@ enum Done {
     Approved(approve::Approved),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Table,
-    Json,
-}
+const FORMATS: Formats = Formats(&[
+    ("table", Format::Plain),
+    ("json", Format::Json),
+    ("yaml", Format::Yaml),
+    ("name", Format::Name),
+    ("markdown", Format::Markdown),
+]);
 
 pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -93,11 +96,17 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         }
     });
     runtime.shutdown_background();
-    let (text, code) = match (asked?, args.output) {
-        (Done::Asked(reply), Output::Table) => (show::table(&args.claim, &reply), code(&reply)),
-        (Done::Asked(reply), Output::Json) => (serde_json::to_string_pretty(&reply)? + "\n", code(&reply)),
-        (Done::Approved(approved), Output::Table) => (approve::text(&approved), 0),
-        (Done::Approved(approved), Output::Json) => (serde_json::to_string_pretty(&approved)? + "\n", 0),
+    let asked = asked?;
+    let (document, code) = match &asked {
+        Done::Asked(reply) => (args.output.document(reply)?, code(reply)),
+        Done::Approved(approved) => (args.output.document(approved)?, 0),
+    };
+    let text = match (document, &asked) {
+        (Some(document), _) => document,
+        (None, _) if args.output == Output::Name => output::name(&args.claim),
+        (None, Done::Asked(reply)) if args.output == Output::Markdown => show::markdown(&args.claim, reply),
+        (None, Done::Asked(reply)) => show::table(&args.claim, reply),
+        (None, Done::Approved(approved)) => approve::text(approved),
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(ExitCode::from(code))

@@ -7,4 +7,5 @@ pub mod fault;
 pub mod heal;
 mod look;
 pub mod report;
+mod output;
 pub mod status;

@@ -1,6 +1,7 @@
 //! `volmedic status`: how the volumes of all claims are, worst first, with why where nobody can say.
 
 mod live;
+mod markdown;
 mod screen;
 
 use std::collections::BTreeMap;
@@ -10,10 +11,11 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use jiff::Timestamp;
-use volmedic_view::render::{Document, yaml};
+use volmedic_view::render::Document;
 use volmedic_view::{About, Grade, Query, Row, Snapshot, Wanted};
 
 use crate::look::{self, Picture, Progress, Reach, ReachArgs, Rows, Scope, Unread};
+use crate::output::{self, Format, Formats, Output};
 use screen::{Shown, compose};
 use volmedic_runtime::terminal::{is_screen, paint, say};
 
@@ -37,6 +39,8 @@ Examples:
   volmedic status -n shop --health notwell
   volmedic status --driver ebs.csi.aws.com --node worker-7 -o wide
   volmedic status postgres -o json
+  volmedic status -o jsonpath='{range .volumes[?(@.health==\"Inaccessible\")]}{.claim}{\"\\n\"}{end}'
+  volmedic status -n shop --as system:serviceaccount:shop:viewer
   volmedic status --watch
   kubectl volmedic status          # with the program installed as kubectl-volmedic
 
@@ -47,9 +51,9 @@ pub struct Args {
     #[arg(value_name = "WORD")]
     search: Vec<String>,
     /// How it is shown.
-    #[arg(long, short, value_enum, default_value_t = Output::Table, value_name = "FORMAT")]
+    #[arg(long, short, value_parser = FORMATS, default_value = "table", value_name = "FORMAT")]
     output: Output,
-    /// So many claims at most, the worst first; 0 for all. Default: 100 in a table, all in JSON and YAML.
+    /// Maximum number of claims, the worst first; 0 for all. Default: 100 in a table, all in other formats.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     /// Go on: on a terminal the table is drawn anew, elsewhere each change is a line.
@@ -90,14 +94,14 @@ struct FilterArgs {
     reason: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Table,
-    /// The table, with what was said in full.
-    Wide,
-    Json,
-    Yaml,
-}
+const FORMATS: Formats = Formats(&[
+    ("table", Format::Plain),
+    ("wide", Format::Wide),
+    ("json", Format::Json),
+    ("yaml", Format::Yaml),
+    ("name", Format::Name),
+    ("markdown", Format::Markdown),
+]);
 
 impl Args {
     /// What goes wrong is its answer; only where each change is a line, one more is not in the way.
@@ -165,11 +169,11 @@ impl Status {
 }
 
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
-    if args.watch && matches!(args.output, Output::Json | Output::Yaml) {
+    if args.watch && !matches!(args.output, Output::Plain | Output::Wide) {
         // There is nobody left to tell if this fails.
         let _ = writeln!(
             io::stderr(),
-            "error: --watch shows a table or lines, not JSON or YAML; leave -o out, or ask again and again without --watch"
+            "error: --watch shows a table or lines and has no other format; leave -o out, or ask again and again without --watch"
         );
         return Ok(ExitCode::from(WRONG));
     }
@@ -280,8 +284,16 @@ fn show(status: &Status, filter: &Filter, args: &Args, now: Timestamp) -> anyhow
             writeln!(out)?;
             out.flush()?;
         }
-        Output::Yaml => say(&yaml(&document())?)?,
-        Output::Table | Output::Wide => {
+        Output::Yaml | Output::JsonPath(_) => {
+            if let Some(text) = args.output.document(&document())? {
+                say(&text)?;
+            }
+        }
+        Output::Name => {
+            say(&rows[..limit(0)].iter().map(|row| output::name(&row.claim)).collect::<String>())?;
+        }
+        Output::Markdown => say(&markdown::compose(&rows[..limit(ROWS)], rows.len(), now))?,
+        Output::Plain | Output::Wide => {
             let shown = Shown {
                 about: &status.about,
                 snapshot: &status.snapshot,

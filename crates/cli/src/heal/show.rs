@@ -3,20 +3,14 @@
 use std::fmt::Write;
 
 use volmedic_heal::wish::{Reply, Told, Word};
+use volmedic_view::render::{Inline, Markdown};
 
 /// One paragraph for each node.
 pub(super) fn table(claim: &str, reply: &Reply) -> String {
     let mut text = String::new();
     for told in &reply.places {
         let Told { node, driver, volume_handle, outcome, why } = told;
-        let what = match outcome {
-            Word::Well => "well, says the node plugin",
-            Word::StillIll => "still ill, says the node plugin",
-            Word::Failed => "failed",
-            Word::Refused => "not mended",
-            Word::WouldBeMended => "would be mended: nothing stands in the way",
-            Word::UnderWay => "under way",
-        };
+        let what = words(*outcome);
         let place = if node.is_empty() {
             format!("claim {}", plain(claim))
         } else {
@@ -32,6 +26,39 @@ pub(super) fn table(claim: &str, reply: &Reply) -> String {
         let _ = writeln!(text, "and on {} more nodes", reply.omitted);
     }
     text
+}
+
+fn words(outcome: Word) -> &'static str {
+    match outcome {
+        Word::Well => "well, says the node plugin",
+        Word::StillIll => "still ill, says the node plugin",
+        Word::Failed => "failed",
+        Word::Refused => "not mended",
+        Word::WouldBeMended => "would be mended: nothing stands in the way",
+        Word::UnderWay => "under way",
+    }
+}
+
+/// One line for each node.
+pub(super) fn markdown(claim: &str, reply: &Reply) -> String {
+    let mut document = Markdown::default();
+    document.heading(2, &Inline::words("Healing the claim ").then(&Inline::code(claim)));
+    let row = |place: &Told| {
+        let Told { node, driver, volume_handle, outcome, why } = place;
+        let why = Inline::prose(&why.join("; "));
+        [
+            Inline::code(node),
+            Inline::code(volume_handle),
+            Inline::code(driver),
+            Inline::words(words(*outcome)),
+            why,
+        ]
+    };
+    document.table(["Node", "Volume", "Driver", "Outcome", "Why"], reply.places.iter().map(row));
+    if reply.omitted > 0 {
+        document.paragraph(&Inline::prose(&format!("And on {} more nodes.", reply.omitted)));
+    }
+    document.finish()
 }
 
 /// What others wrote must not move the cursor.
@@ -61,6 +88,13 @@ mod tests {
             "v1 of fuse.example.net on worker-1: not mended\n  - healing is off by default\n  - the node is cordoned\n\
              v1 of fuse.example.net on worker-2: well, says the node plugin\n  - mounter  [31mrestarted \n\
              and on 2 more nodes\n"
+        );
+        let places = vec![told("worker-1", Word::Refused, &["healing | is off", "the `node` is cordoned"])];
+        assert_eq!(
+            markdown("data", &Reply { places, omitted: 2 }),
+            "## Healing the claim `data`\n\n| Node | Volume | Driver | Outcome | Why |\n|---|---|---|---|---|\n\
+             | `worker-1` | `v1` | `fuse.example.net` | not mended | healing &#124; is off; the \\`node\\` is cordoned |\n\n\
+             And on 2 more nodes.\n"
         );
         let nowhere = vec![told("", Word::Failed, &["it does not exist"])];
         let shown = table("data", &Reply { places: nowhere, omitted: 0 });

@@ -6,7 +6,7 @@ use crate::stage::{Stage, whole};
 use crate::told::{assert_transcript, redact, text, volmedic};
 
 /// An account that may read the claims of one namespace and nothing else.
-fn reader(stage: &Stage) {
+pub(crate) fn reader(stage: &Stage) {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
         stage.kubectl(&[

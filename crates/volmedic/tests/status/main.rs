@@ -5,6 +5,7 @@
 mod explain;
 mod input;
 mod limited;
+mod kubectl;
 mod live;
 mod screens;
 mod proxied;
