@@ -30,7 +30,7 @@ pub(crate) use picture::Picture;
 pub(crate) use progress::Progress;
 pub(crate) use reach::{Reach, ReachArgs, Version};
 pub(crate) use rows::{Rows, meaning};
-pub(crate) use shape::Event;
+pub(crate) use shape::{CsiDriver, Event};
 pub(crate) use who::{Life, Who};
 
 /// Up to so many volumes are read one by one rather than listed with all others of the cluster.
@@ -238,8 +238,7 @@ fn put_event(picture: &mut Picture, object: &Arrived<Event>, body: &Event) {
 /// All that we may not read, in one sentence.
 pub(crate) fn forbidden(picture: &Picture) -> Option<String> {
     let kinds = picture.unread.iter().filter(|(_, why)| **why == Unread::Forbidden);
-    let kinds: Vec<&str> =
-        kinds.map(|(kind, _)| *kind).filter(|kind| *kind != shape::CsiDriver::PLURAL).collect();
+    let kinds: Vec<&str> = kinds.map(|(kind, _)| *kind).filter(|kind| *kind != CsiDriver::PLURAL).collect();
     let all = kinds.join(", ");
     (!kinds.is_empty())
         .then(|| format!("you may not list {all}, so what they say is not known; ask for `list` on them"))

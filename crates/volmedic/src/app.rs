@@ -38,6 +38,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Role {
     Agent(Box<agent::Args>),
+    #[command(visible_alias = "completion")]
     Completions(manual::completions::Args),
     /// Check how any CSI driver reports the health of its volumes.
     Conformance(conformance::Args),

@@ -13,6 +13,9 @@ fn main() -> ExitCode {
     // This program is also its own helper; then nothing below runs.
     volmedic_host::helper::run_if_asked();
     allocator::tune();
+    if let Some(words) = manual::completions::asked(std::env::args_os()) {
+        return manual::completions::complete(&words);
+    }
     let words = volmedic_roles::controller::with_two_dashes(std::env::args_os().collect());
     let code = app::run(app::Cli::parse_from(words));
     volmedic_runtime::logging::flush();

@@ -153,6 +153,41 @@ impl ReachArgs {
     }
 }
 
+/// For completion, where nothing is parsed and nothing is said of errors.
+impl ReachArgs {
+    pub(crate) fn of(
+        kubeconfig: Option<PathBuf>,
+        context: Option<String>,
+        user: Option<String>,
+        group: Vec<String>,
+        request_timeout: Duration,
+    ) -> Self {
+        Self { kubeconfig, context, user, group, request_timeout }
+    }
+
+    /// With the namespace that is used if none is named.
+    pub(crate) async fn client(&self) -> anyhow::Result<(Client, String)> {
+        let Found { client, namespace, .. } = self.find().await?;
+        Ok((client, namespace))
+    }
+
+    pub(crate) fn contexts(&self) -> Vec<String> {
+        self.file()
+            .map(|file| file.contexts.into_iter().map(|context| context.name).collect())
+            .unwrap_or_default()
+    }
+
+    /// Those that the kubeconfig names.
+    pub(crate) fn namespaces(&self) -> Vec<String> {
+        let contexts = self.file().map(|file| file.contexts).unwrap_or_default();
+        contexts.into_iter().filter_map(|named| named.context?.namespace).collect()
+    }
+
+    fn file(&self) -> Option<Kubeconfig> {
+        self.kubeconfig.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from).ok()
+    }
+}
+
 fn in_a_pod() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }

@@ -2,13 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod complete;
 mod explain;
 mod input;
-mod limited;
 mod kubectl;
+mod limited;
 mod live;
-mod screens;
 mod proxied;
+mod screens;
 mod stage;
 mod terminal;
 mod told;
