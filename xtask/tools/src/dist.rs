@@ -18,6 +18,7 @@ use provenance::Build;
 
 mod auditable;
 mod components;
+mod krew;
 mod provenance;
 mod sbom;
 mod sign;
@@ -40,6 +41,9 @@ pub(crate) struct Args {
     /// A private key (PEM, curve P-256) to sign the checksums with
     #[arg(long, value_name = "FILE")]
     sign: Option<PathBuf>,
+    /// The address of the folder where the files will be published, for krew's manifest
+    #[arg(long, value_name = "URL")]
+    release_url: Option<String>,
 }
 
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
@@ -68,8 +72,9 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
         fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
     };
     put(&format!("volmedic-image-{version}.tar"), &image.archive().context("the image cannot be made")?)?;
-    say::line("3/3 the chart, the bill of materials and the checksums");
+    say::line("3/3 the chart, the plugin for krew, the bill of materials and the checksums");
     package(&workspace.root.join("deploy/chart"), &version, &folder)?;
+    krew::write(&folder, &workspace.root, &compiler.target, &version, args.release_url.as_deref())?;
     put("volmedic.cdx.json", format!("{:#}\n", sbom::of(&components)).as_bytes())?;
     let build = Build::of(workspace, &args.image, &compiler.target, &compiler.name)?;
     let statement = provenance::statement(&build, &digests(&folder)?);
