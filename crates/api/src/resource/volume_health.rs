@@ -27,6 +27,7 @@ use super::{HealthCondition, limit, schema};
     printcolumn(name = "Since", type_ = "date", json_path = ".status.headline.since"),
     printcolumn(name = "Volume", type_ = "string", json_path = ".status.persistentVolumeName", priority = 1),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.headline.message", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = Rule::new("self.metadata.name == self.spec.persistentVolumeClaimName").message("a VolumeHealth has the name of its claim")
 )]
 #[serde(rename_all = "camelCase")]
