@@ -84,6 +84,15 @@ pub enum Refusal {
     NotSeen {
         why: Box<str>,
     },
+    /// A new probe right before acting found the volume healthy.
+    ProbedHealthy {
+        remedy: Remedy,
+    },
+    /// A new probe right before acting did not confirm what was reported, or there was none in time.
+    NotConfirmed {
+        remedy: Remedy,
+        why: Box<str>,
+    },
     Filtered {
         why: Box<str>,
     },
@@ -96,7 +105,7 @@ pub enum Refusal {
 /// otherwise be given up every minute.
 pub(crate) const LASTING: [&str; 4] = ["gave_up", "needs_person", "needs_change", "not_implemented"];
 /// Told once per episode.
-const PASSING: [&str; 9] = [
+const PASSING: [&str; 11] = [
     "observe",
     "awaiting_approval",
     "brake",
@@ -106,6 +115,8 @@ const PASSING: [&str; 9] = [
     "not_bound",
     "not_ready",
     "not_evictable",
+    "probed_healthy",
+    "not_confirmed",
 ];
 
 /// The label of what people are told, from text that may be anybody's.
@@ -140,6 +151,8 @@ impl Refusal {
             Self::WorkloadBusy => "workload_busy",
             Self::NotBound { .. } => "not_bound",
             Self::NotSeen { .. } => "not_seen",
+            Self::ProbedHealthy { .. } => "probed_healthy",
+            Self::NotConfirmed { .. } => "not_confirmed",
             Self::Filtered { .. } => "filtered",
             Self::Crowded => "crowded",
             Self::NotLeading => "not_leading",
@@ -159,6 +172,8 @@ impl Refusal {
             | Self::Node(NodeState::Up | NodeState::Down | NodeState::Cordoned)
             | Self::NotReady { .. }
             | Self::NotEvictable { .. }
+            | Self::ProbedHealthy { .. }
+            | Self::NotConfirmed { .. }
             | Self::NotBound { .. } => true,
             // Right after the start nobody knows any node.
             Self::Node(NodeState::Unknown)
@@ -185,7 +200,9 @@ impl Refusal {
             Self::Off { remedy, .. }
             | Self::Observe { remedy, .. }
             | Self::AwaitingApproval { remedy, .. }
-            | Self::GaveUp { remedy, .. } => Some(*remedy),
+            | Self::GaveUp { remedy, .. }
+            | Self::ProbedHealthy { remedy }
+            | Self::NotConfirmed { remedy, .. } => Some(*remedy),
             Self::NotReady { .. } | Self::NotEvictable { .. } | Self::WorkloadBusy => {
                 Some(Remedy::RecreatePods)
             }
@@ -309,10 +326,27 @@ impl fmt::Display for Refusal {
             Self::NotSeen { why } => {
                 write!(f, "it could not be seen again right before acting ({why}), so nothing was done")
             }
+            Self::ProbedHealthy { remedy } => write!(
+                f,
+                "it was reported as unhealthy, but a new probe right before {} found it healthy, so nothing was done",
+                doing(*remedy)
+            ),
+            Self::NotConfirmed { remedy, why } => write!(
+                f,
+                "a new probe right before {} did not confirm what is reported ({why}), so nothing was done",
+                doing(*remedy)
+            ),
             Self::Filtered { why } => write!(f, "the operator's filters leave it out: {why}"),
             Self::Crowded => f.write_str("too many volumes are ill to keep them all in mind"),
             Self::NotLeading => f.write_str("another replica leads"),
         }
+    }
+}
+
+fn doing(remedy: Remedy) -> &'static str {
+    match remedy {
+        Remedy::RecreatePods => "recreating its pods",
+        _ => "healing",
     }
 }
 
@@ -349,6 +383,8 @@ mod tests {
             Refusal::WorkloadBusy,
             Refusal::NotBound { why: why() },
             Refusal::NotSeen { why: why() },
+            Refusal::ProbedHealthy { remedy: Remedy::RecreatePods },
+            Refusal::NotConfirmed { remedy: Remedy::NodeHealer, why: why() },
             Refusal::Filtered { why: why() },
             Refusal::Crowded,
             Refusal::NotLeading,

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | the mode of claim, namespace or class; a person's consent | `examined` |
 //! | it lasts; it is still so right before acting | `case.rs`, `examined` |
+//! | a new probe right before acting confirms it | `not_confirmed` |
 //! | pause after a try, give-up, never again | `done`, by the table in `table.rs` |
 //! | budgets per node and cluster, one at a time on a volume | `flights.rs` |
 //! | too many ill at once | `brake.rs` |
@@ -224,17 +225,27 @@ impl Triage {
                 }
                 Verdict::Well
             }
-            Err(refusal) => {
-                self.land(ticket);
-                let pause = self.policy.look_again;
-                let Some(case) = self.cases.get_mut(&ticket.place) else {
-                    return Verdict::Skip { refusal, tell: false };
-                };
-                let tell = case.tell_once(&refusal);
-                case.refused(now, pause, &refusal, ticket.by_person);
-                Verdict::Skip { refusal, tell }
-            }
+            Err(refusal) => self.refuse(now, ticket, refusal),
         }
+    }
+
+    /// Nothing is done, because a new probe does not confirm what the exam found.
+    pub fn not_confirmed(&mut self, now: Timestamp, ticket: &Ticket, refusal: Refusal) -> Verdict {
+        if !self.flights.has(ticket.number) {
+            return Verdict::Skip { refusal: Refusal::InFlight, tell: false };
+        }
+        self.refuse(now, ticket, refusal)
+    }
+
+    fn refuse(&mut self, now: Timestamp, ticket: &Ticket, refusal: Refusal) -> Verdict {
+        self.land(ticket);
+        let pause = self.policy.look_again;
+        let Some(case) = self.cases.get_mut(&ticket.place) else {
+            return Verdict::Skip { refusal, tell: false };
+        };
+        let tell = case.tell_once(&refusal);
+        case.refused(now, pause, &refusal, ticket.by_person);
+        Verdict::Skip { refusal, tell }
     }
 
     /// What became of an attempt. Answers what follows from it.

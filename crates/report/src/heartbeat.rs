@@ -11,6 +11,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use volmedic_api::{ProbeRequest, probe_requests};
 
 use crate::failure::Failure;
 
@@ -23,8 +24,11 @@ pub(crate) struct Heartbeat {
     holder: String,
     every: Duration,
     labels: BTreeMap<String, String>,
-    /// As they are at the moment of a beat: a change costs no write of its own.
+    /// As they are at the moment of a beat: a change costs no write of its own, unless `prompt`.
     annotations: watch::Receiver<BTreeMap<String, String>>,
+    prompt: bool,
+    /// The requests that others left on the Lease.
+    requests: Option<watch::Sender<Vec<ProbeRequest>>>,
     /// As it was last read or written.
     lease: Option<Lease>,
     trouble: bool,
@@ -39,6 +43,8 @@ impl Heartbeat {
             every: every.max(Duration::from_millis(100)),
             labels: BTreeMap::new(),
             annotations: watch::channel(BTreeMap::new()).1,
+            prompt: false,
+            requests: None,
             lease: None,
             trouble: false,
         }
@@ -53,12 +59,30 @@ impl Heartbeat {
         Self { labels, annotations, ..self }
     }
 
+    /// Hands over the requests for new probes that it finds on the Lease. The annotations are the answers, and a change of them
+    /// is written immediately.
+    pub(crate) fn answering(
+        self,
+        requests: watch::Sender<Vec<ProbeRequest>>,
+        annotations: watch::Receiver<BTreeMap<String, String>>,
+    ) -> Self {
+        Self { requests: Some(requests), annotations, prompt: true, ..self }
+    }
+
     pub(crate) async fn run(mut self) -> Infallible {
         let mut beats = interval(self.every);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            beats.tick().await;
-            match self.beat().await {
+            tokio::select! {
+                _ = beats.tick() => {}
+                Ok(()) = self.annotations.changed(), if self.prompt => {}
+            }
+            let beat = match self.beat().await {
+                // The hub left a request, which is seen when the Lease is read again.
+                Err(Failure::Conflict) if self.prompt => self.beat().await,
+                beat => beat,
+            };
+            match beat {
                 Ok(()) => self.trouble = false,
                 Err(failure) => {
                     self.lease = None;
@@ -86,7 +110,7 @@ impl Heartbeat {
         };
         for (texts, known) in [
             (self.labels.clone(), &mut lease.metadata.labels),
-            (self.annotations.borrow().clone(), &mut lease.metadata.annotations),
+            (self.annotations.borrow_and_update().clone(), &mut lease.metadata.annotations),
         ] {
             if !texts.is_empty() {
                 known.get_or_insert_default().extend(texts);
@@ -105,6 +129,14 @@ impl Heartbeat {
         } else {
             within(limit, self.api.create(&params, &lease)).await?
         };
+        if let Some(requests) = &self.requests {
+            let found = probe_requests(written.metadata.annotations.as_ref());
+            requests.send_if_modified(|known| {
+                let changed = *known != found;
+                *known = found;
+                changed
+            });
+        }
         self.lease = Some(written);
         Ok(())
     }

@@ -29,7 +29,7 @@ pub use metrics::{
     ProbeResult, Probes, Reports, Sick, View, register_agent, register_view,
 };
 pub use node_report::{
-    NodeReporter, NodeReporterOptions, Probing, Trouble, Whereabouts, coverage, node_report,
+    NodeReporter, NodeReporterOptions, ProbeAnswers, Probing, Trouble, Whereabouts, coverage, node_report,
 };
 pub use note::{Note, Notes};
 pub use notice::Notice;

@@ -5,6 +5,7 @@ mod compose;
 mod coverage;
 mod fit;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use volmedic_api::resource::{Coverage, GROUP, NodeReport, NodeVolumeHealth, VERSION};
+use volmedic_api::{PROBE_ANSWERS, ProbeAnswer, ProbeRequest, answers_text};
 
 use crate::failure::{Failure, call};
 use crate::heartbeat::Heartbeat;
@@ -56,6 +58,8 @@ impl NodeReporterOptions {
 pub struct NodeReporter {
     report: watch::Sender<Option<Wanted>>,
     written: watch::Receiver<u64>,
+    requests: watch::Receiver<Vec<ProbeRequest>>,
+    answers: watch::Sender<BTreeMap<String, String>>,
     /// Dropping them ends the work.
     _tasks: JoinSet<Infallible>,
 }
@@ -77,10 +81,21 @@ impl NodeReporter {
         };
         tasks.spawn(writer.run(news));
         let lease = format!("{LEASE}{}", options.node);
-        tasks.spawn(
-            Heartbeat::new(client, &options.namespace, &lease, &options.node, options.heartbeat).run(),
-        );
-        Self { report, written, _tasks: tasks }
+        let heartbeat = Heartbeat::new(client, &options.namespace, &lease, &options.node, options.heartbeat);
+        let (asked, requests) = watch::channel(Vec::new());
+        let (answers, annotations) = watch::channel(BTreeMap::new());
+        tasks.spawn(heartbeat.answering(asked, annotations).run());
+        Self { report, written, requests, answers, _tasks: tasks }
+    }
+
+    /// The requests for new probes that are on the node's Lease. They are read with every sign of life.
+    pub fn probe_requests(&self) -> watch::Receiver<Vec<ProbeRequest>> {
+        self.requests.clone()
+    }
+
+    /// Where the answers go, which are written immediately.
+    pub fn probe_answers(&self) -> ProbeAnswers {
+        ProbeAnswers(self.answers.clone())
     }
 
     /// What there is to say from now on. The same again costs nothing. What is too much is cut down to the worst.
@@ -108,6 +123,17 @@ impl NodeReporter {
     /// How often a report was written so far.
     pub fn written(&self) -> u64 {
         *self.written.borrow()
+    }
+}
+
+/// Writes the answers to requests for new probes into the node's Lease.
+#[derive(Debug, Clone)]
+pub struct ProbeAnswers(watch::Sender<BTreeMap<String, String>>);
+
+impl ProbeAnswers {
+    /// These are all answers from now on.
+    pub fn set(&self, answers: Vec<ProbeAnswer>) {
+        self.0.send_replace(BTreeMap::from([(PROBE_ANSWERS.to_owned(), answers_text(answers))]));
     }
 }
 

@@ -3,6 +3,7 @@
 mod args;
 mod coverage;
 mod driver_eyes;
+mod fresh;
 mod host_eyes;
 mod journal;
 mod memory;
@@ -166,6 +167,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let sockets = Sockets::new(config.look_deadline, csi_metrics.clone());
     let drivers = sockets.watch();
     let evidence = Arc::new(Evidence::new(coverage::within(config.look_every, config.look_deadline)));
+    let (ask, asked) = mpsc::channel(WAKES);
     if config.node_report == NodeReport::Auto {
         let source = node_report::Source {
             board: board.clone(),
@@ -177,6 +179,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         };
         let options = NodeReporterOptions::new(&config.node, &volmedic_lease::namespace(""));
         let reporter = NodeReporter::start(&client, &options);
+        let (requests, answers) = (reporter.probe_requests(), reporter.probe_answers());
+        tasks.spawn(fresh::answer(requests, answers, ask));
         let patience = config.look_every + config.look_deadline;
         tasks.spawn(node_report::keep(source, reporter, journal.clone(), patience));
     }
@@ -235,7 +239,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let pipes = Pipes::new(common, drivers);
     tracing::info!(node = config.node, volumes = inventory.volumes().len(), "watching");
     tokio::select! {
-        () = pipes.run(disturbances) => {}
+        () = pipes.run(disturbances, asked) => {}
         () = journal.run() => {}
         () = process.signals.next() => {}
     }

@@ -116,7 +116,15 @@ async fn lead(
         let (link, keeper) = (leases.clone(), keeper.clone());
         let in_touch: heal::Asked = Arc::new(move || link.is_in_touch());
         let leads: heal::Asked = Arc::new(renewed.clone());
-        let around = heal::Surroundings { client: client.clone(), world, keeper, counts, in_touch, leads };
+        let around = heal::Surroundings {
+            client: client.clone(),
+            agent_namespace: config.agent_namespace.clone(),
+            world,
+            keeper,
+            counts,
+            in_touch,
+            leads,
+        };
         watches.tasks.spawn(heal::run(heal, around));
     }
     tokio::select! {

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::{Instant, sleep, timeout_at};
 use volmedic_api::ObjectRef;
 
-use super::pods::UserPod;
+use super::pods::{UserPod, to_replace};
 use super::ports::{Cluster, Eviction, Eyes, Nodes};
 use crate::place::Place;
 use crate::policy::Recreate;
@@ -24,13 +25,15 @@ pub(super) use guards::{BrakesOn, Permit};
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// The pods on the node that use the volume, if they may be evicted and a new mount would help; else why not.
+/// The pods on the node that have to be replaced because of a problem that began at `since`, if all pods that use the volume there
+/// may be evicted and a new mount would help; else why not.
 pub(super) async fn examine(
     cluster: &impl Cluster,
     eyes: &impl Eyes,
     place: &Place,
     claim: &ObjectRef,
     recreate: &Recreate,
+    since: Option<Timestamp>,
 ) -> Result<Result<Vec<UserPod>, Refusal>, String> {
     let not_ready = |why: String| Ok(Err(Refusal::NotReady { why: why.into() }));
     if let Some(why) = eyes.prevents_new_mount(claim, place) {
@@ -47,7 +50,7 @@ pub(super) async fn examine(
     let refused = here.iter().find_map(|pod| pod.evictable(&recreate.owners).err());
     Ok(match refused {
         Some(why) => Err(Refusal::NotEvictable { why: why.into() }),
-        None => Ok(here),
+        None => Ok(to_replace(here, since)),
     })
 }
 

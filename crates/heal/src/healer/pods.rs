@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use volmedic_api::Arrived;
 
 use super::shapes::{WorkloadMeta, WorkloadPod};
@@ -25,6 +26,8 @@ pub struct UserPod {
     /// It is being deleted.
     pub ends: bool,
     pub ready: bool,
+    /// When it was created.
+    pub made: Option<Timestamp>,
     /// Why no automation may touch it.
     pub protected: Option<Box<str>>,
 }
@@ -65,11 +68,17 @@ impl UserPod {
             owner,
             ends: pod.is_going(),
             ready,
+            made: pod.created(),
         })
     }
 
     pub(super) fn is_on(&self, node: &str) -> bool {
         self.node.as_deref() == Some(node)
+    }
+
+    /// It was created after the problem began, and works: an attempt that was stopped may have made it.
+    fn is_replaced(&self, since: Timestamp) -> bool {
+        self.ready && !self.ends && self.made.is_some_and(|made| made > since)
     }
 
     /// Whether something makes a new pod when this one is evicted; else why it must stay.
@@ -93,6 +102,16 @@ impl UserPod {
         }
         Ok(owner)
     }
+}
+
+/// The pods that have to be replaced because of a problem that began at this time. Those that were created after that are left
+/// alone, because the older ones explain the problem. Where no older one is left, the problem is under the new ones.
+pub(super) fn to_replace(mut pods: Vec<UserPod>, since: Option<Timestamp>) -> Vec<UserPod> {
+    let replaced = |pod: &UserPod| since.is_some_and(|since| pod.is_replaced(since));
+    if !pods.iter().all(replaced) {
+        pods.retain(|pod| !replaced(pod));
+    }
+    pods
 }
 
 fn protected(metadata: &WorkloadMeta, owner: Option<&Owner>) -> Option<Box<str>> {
@@ -151,6 +170,31 @@ mod tests {
         let not_controller =
             json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u"}]);
         check(&pod(&not_controller, &none()), Err("no controller"));
+    }
+
+    #[test]
+    fn pods_that_were_replaced_already_are_left_alone_while_an_older_one_is_there() {
+        let at = |second: i64| Timestamp::from_second(second).ok();
+        let made = |name: &str, second: i64, ready: bool| UserPod {
+            name: name.into(),
+            made: at(second),
+            ready,
+            ..pod(&owned("apps/v1", "ReplicaSet"), &json!({}))
+        };
+        let names = |pods: &[UserPod], since: Option<Timestamp>| -> Vec<String> {
+            to_replace(pods.to_vec(), since).iter().map(|pod| pod.name.to_string()).collect()
+        };
+        let (old, new, stuck) = (made("old", 50, true), made("new", 150, true), made("stuck", 150, false));
+        let mixed = [old.clone(), new.clone(), stuck];
+        assert_eq!(names(&mixed, at(100)), ["old", "stuck"]);
+        assert_eq!(
+            names(&mixed, None),
+            ["old", "new", "stuck"],
+            "a person may ask although nothing is reported"
+        );
+        assert_eq!(names(&[new.clone(), new], at(100)), ["new", "new"], "the problem is under the new ones");
+        let ends = UserPod { ends: true, ..made("ends", 150, true) };
+        assert_eq!(names(&[old, ends], at(100)), ["old", "ends"]);
     }
 
     #[test]

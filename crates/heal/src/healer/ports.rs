@@ -4,13 +4,14 @@ use std::future::Future;
 use std::sync::Arc;
 
 use volmedic_api::ObjectRef;
+use volmedic_health::{Reason, Remedy};
 
 use super::cluster::Details;
 use super::pods::UserPod;
 use super::record::Record;
 use super::trust::Relayed;
 use crate::place::Place;
-use crate::refusal::NodeState;
+use crate::refusal::{NodeState, Refusal};
 use crate::table::Outcome;
 use crate::triage::{Again, Ticket};
 
@@ -75,8 +76,16 @@ pub enum Eviction {
 
 /// Who can look again.
 pub trait Eyes: Send + Sync + 'static {
-    /// Whether the volume is still ill, as fresh as can be had.
+    /// Whether the volume is still unhealthy, by what is known without asking.
     fn again(&self, place: &Place) -> impl Future<Output = Again> + Send;
+    /// Has the volume probed again, right before a remedy is used against this reason. It is used only if the new probe confirms
+    /// that it would help. Must answer within half a minute.
+    fn confirm(
+        &self,
+        place: &Place,
+        reason: &Reason,
+        remedy: Remedy,
+    ) -> impl Future<Output = Result<(), Refusal>> + Send;
     /// Why a new mount of the volume would not help now, seen from here; nothing if it would.
     fn prevents_new_mount(&self, claim: &ObjectRef, place: &Place) -> Option<String> {
         let _ = (claim, place);

@@ -38,6 +38,8 @@ use wishes::Wishes;
 
 /// How long the last look before acting may take.
 const LOOK: Duration = Duration::from_secs(30);
+/// Within this time a new probe has to answer; the port gives up a little earlier.
+const PROBE: Duration = Duration::from_secs(35);
 /// The loop rests at least so long between two rounds that nothing but time called for.
 const SHORTEST_NAP: Duration = Duration::from_millis(200);
 const LONGEST_NAP: Duration = Duration::from_secs(5);
@@ -140,6 +142,15 @@ pub(super) struct Clock {
 }
 
 impl Clock {
+    #[cfg(test)]
+    fn at(&self, at: Instant) -> Timestamp {
+        let since = |earlier: Instant, later: Instant| {
+            SignedDuration::try_from(later.saturating_duration_since(earlier)).unwrap_or(SignedDuration::MAX)
+        };
+        let moved = self.base.saturating_add(since(self.since, at)).unwrap_or(Timestamp::MAX);
+        moved.saturating_sub(since(at, self.since)).unwrap_or(Timestamp::MIN)
+    }
+
     pub(super) fn now(&self) -> Timestamp {
         let elapsed = SignedDuration::try_from(self.since.elapsed()).unwrap_or(SignedDuration::MAX);
         self.base.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
@@ -151,6 +162,14 @@ enum Done {
     Examined {
         ticket: Ticket,
         seen: Result<Seen, String>,
+        /// A new probe right before that confirmed that this remedy would help.
+        confirmed: Option<Remedy>,
+    },
+    /// A new probe did not confirm it.
+    NotConfirmed {
+        ticket: Ticket,
+        about: Vec<ObjectRef>,
+        refusal: Refusal,
     },
     Healed {
         ticket: Ticket,
@@ -369,7 +388,11 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
 
     fn done(&mut self, done: Done) {
         match done {
-            Done::Examined { ticket, seen } => self.examined(ticket, seen),
+            Done::Examined { ticket, seen, confirmed } => self.examined(ticket, seen, confirmed),
+            Done::NotConfirmed { ticket, about, refusal } => {
+                let verdict = self.triage.not_confirmed(self.clock.now(), &ticket, refusal);
+                self.spared(&ticket, about, verdict);
+            }
             Done::Healed { ticket, about, attempt, remedy, outcome, nodes, took } => {
                 self.recreating.remove(&ticket.place);
                 self.triage.moved(&ticket.place, nodes);

@@ -107,7 +107,8 @@ pub enum Again {
 /// What follows from an exam.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Act now with this remedy, for which it is the attempt of this number; then hand the outcome to [`Triage::done`].
+    /// Act now with this remedy, for which it is the attempt of this number; then hand the outcome to [`Triage::done`]. What
+    /// somebody reported is probed again before; if that does not confirm it, [`Triage::not_confirmed`] ends this.
     Act { remedy: Remedy, nth: u32 },
     /// It is well by now. Nothing to do.
     Well,

@@ -9,8 +9,8 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use volmedic_api::Kind;
 use volmedic_heal::healer::{Answer, Eyes, Handle, Metrics, Options, Record, Teller, Trigger};
-use volmedic_heal::{Again, Healer, Mode, Place, Policy, Relay};
-use volmedic_health::WellKnown;
+use volmedic_heal::{Again, Healer, Mode, Place, Policy, Refusal, Relay};
+use volmedic_health::{Reason, Remedy, WellKnown};
 use volmedic_proto::healer::NodeHealerResponse;
 use volmedic_testkit::objects;
 
@@ -27,6 +27,13 @@ struct Told {
 impl Eyes for Told {
     async fn again(&self, _: &Place) -> Again {
         if *self.ill.lock().unwrap() { Again::StillIll } else { Again::Well }
+    }
+
+    async fn confirm(&self, place: &Place, _: &Reason, remedy: Remedy) -> Result<(), Refusal> {
+        match self.again(place).await {
+            Again::StillIll => Ok(()),
+            _ => Err(Refusal::ProbedHealthy { remedy }),
+        }
     }
 
     fn in_use(&self, _: Option<&str>) -> Option<usize> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
+use volmedic_api::resource::NodeVantage;
 use volmedic_api::{Kind, ObjectRef};
 use volmedic_health::{Subject, Vantage};
 use volmedic_inventory::node::{Inventory, Key, NodeVolume};
@@ -15,6 +16,7 @@ use volmedic_monitor::{Arrival, Board, Inventory as _, Pipe, Probe, Settings, Wa
 
 use super::args::KubeletHealth;
 use super::driver_eyes::DriverEyes;
+use super::fresh::{Ask, Awaited, Looks};
 use super::host_eyes::{Eyes, HostEyes};
 use super::journal::Journal;
 use super::ports::{Port, users};
@@ -50,6 +52,7 @@ pub(super) struct Pipes {
     common: Common,
     drivers: watch::Receiver<Drivers>,
     staff: BTreeMap<Arc<str>, Staff>,
+    looks: Looks,
     /// Said once.
     too_many: bool,
 }
@@ -60,7 +63,7 @@ struct Staff {
     volumes: BTreeMap<Arc<str>, Arc<NodeVolume>>,
     idle_since: Option<Instant>,
     host: Worker,
-    node: Option<Worker>,
+    node: Option<(Worker, Arc<DriverEyes>)>,
 }
 
 /// One pipe that runs.
@@ -84,7 +87,7 @@ impl Worker {
 
 impl Staff {
     fn push(&self, arrival: &Arrival) {
-        for pipe in std::iter::once(&self.host).chain(&self.node) {
+        for pipe in std::iter::once(&self.host).chain(self.node.as_ref().map(|(pipe, _)| pipe)) {
             pipe.port.push(arrival.clone());
         }
     }
@@ -92,11 +95,15 @@ impl Staff {
 
 impl Pipes {
     pub(super) fn new(common: Common, drivers: watch::Receiver<Drivers>) -> Self {
-        Self { common, drivers, staff: BTreeMap::new(), too_many: false }
+        Self { common, drivers, staff: BTreeMap::new(), looks: Looks::default(), too_many: false }
     }
 
     /// Runs until dropped; dropping ends all pipes. The inventory must be ready: what it does not have is closed.
-    pub(super) async fn run(mut self, mut disturbed: mpsc::Receiver<Vec<Key>>) {
+    pub(super) async fn run(
+        mut self,
+        mut disturbed: mpsc::Receiver<Vec<Key>>,
+        mut asked: mpsc::Receiver<Ask>,
+    ) {
         self.reconcile().await;
         // Of what was told before a restart, drivers may have no volumes any more; what was told of them is closed.
         let told: BTreeSet<Arc<str>> =
@@ -111,6 +118,7 @@ impl Pipes {
                 () = self.common.inventory.changed() => {}
                 Ok(()) = self.drivers.changed() => {}
                 Some(keys) = disturbed.recv() => self.disturb(&keys),
+                Some(ask) = asked.recv() => self.ask(ask),
                 _ = round.tick() => {}
             }
             self.reconcile().await;
@@ -123,6 +131,24 @@ impl Pipes {
                 staff.push(&Arrival::Disturbed(handle.clone()));
             }
         }
+    }
+
+    /// Probes one volume now, from all vantages that probe it at all.
+    fn ask(&self, ask: Ask) {
+        let staff = self.staff.get(&ask.key.driver);
+        let Some(staff) = staff.filter(|staff| staff.volumes.contains_key(&ask.key.handle)) else {
+            return ask.probed_from(&self.looks, &[]);
+        };
+        let node_probes = |(_, eyes): &(Worker, Arc<DriverEyes>)| eyes.way() == Way::Look;
+        let vantages: &[NodeVantage] = if staff.node.as_ref().is_some_and(node_probes) {
+            &[NodeVantage::Host, NodeVantage::Node]
+        } else {
+            &[NodeVantage::Host]
+        };
+        let key = ask.key.clone();
+        // They are waited for before the pipes hear of it.
+        ask.probed_from(&self.looks, vantages);
+        self.disturb(&[key]);
     }
 
     /// Brings the pipes to what the inventory says.
@@ -165,7 +191,8 @@ impl Pipes {
             }
             return;
         }
-        let probe = HostEyes { driver: driver.clone(), eyes: self.common.eyes.clone() };
+        let probe = Arc::new(HostEyes { driver: driver.clone(), eyes: self.common.eyes.clone() });
+        let probe = self.awaited(driver, NodeVantage::Host, probe);
         let vantage = Vantage::Host(self.common.node.clone());
         let settings = Settings { workers: HOST_LOOKS, ..self.common.settings.clone() };
         let host = self.start(driver, vantage, probe, settings, volumes.keys().cloned().collect());
@@ -181,13 +208,19 @@ impl Pipes {
             return;
         }
         let Common { eyes, kubelet, usage, .. } = &self.common;
-        let probe = DriverEyes::new(driver.clone(), connection, eyes.clone(), *kubelet, *usage);
+        let driver_eyes =
+            Arc::new(DriverEyes::new(driver.clone(), connection, eyes.clone(), *kubelet, *usage));
+        let probe = self.awaited(driver, NodeVantage::Node, driver_eyes.clone());
         let vantage = Vantage::Node(self.common.node.clone());
         let settings = self.common.settings.clone();
         let node = self.start(driver, vantage, probe, settings, staff.volumes.keys().cloned().collect());
         if let Some(staff) = self.staff.get_mut(driver) {
-            staff.node = Some(node);
+            staff.node = Some((node, driver_eyes));
         }
+    }
+
+    fn awaited<P>(&self, driver: &Arc<str>, vantage: NodeVantage, probe: Arc<P>) -> Awaited<P> {
+        Awaited { probe, driver: driver.clone(), vantage, looks: self.looks.clone() }
     }
 
     fn start<P: Probe>(
@@ -220,7 +253,7 @@ impl Pipes {
     async fn fire(&self, driver: &Arc<str>, staff: Staff) {
         let Staff { host, node, .. } = staff;
         host.end().await;
-        if let Some(node) = node {
+        if let Some((node, _)) = node {
             node.end().await;
         }
         let closed = self.common.board.lock_ledger().forget(clock().day, &Subject::Backend(driver.clone()));

@@ -3,6 +3,7 @@
 mod args;
 mod asked;
 mod eyes;
+mod fresh;
 mod prospects;
 mod pump;
 mod teller;
@@ -28,6 +29,7 @@ use volmedic_report::{Limits, Notes, Reports, Voice};
 pub(super) use args::{HealArgs, HealConfig};
 pub(super) use eyes::Asked;
 use eyes::{Places, Sight};
+use fresh::Prober;
 use pump::Pump;
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -51,6 +53,8 @@ impl Counts {
 /// What the healer needs of the hub.
 pub(super) struct Surroundings {
     pub(super) client: Client,
+    /// Where the agents' Leases are.
+    pub(super) agent_namespace: String,
     pub(super) world: Arc<Mutex<World>>,
     pub(super) keeper: Arc<Keeper>,
     pub(super) counts: Counts,
@@ -73,7 +77,7 @@ pub(super) async fn check_tokens(client: &Client, trust: &Trust) -> Result<(), D
 
 /// Heals until dropped. Begins when the hub knows enough to judge.
 pub(super) async fn run(config: HealConfig, around: Surroundings) -> Infallible {
-    let Surroundings { client, world, keeper, counts, in_touch, leads } = around;
+    let Surroundings { client, agent_namespace, world, keeper, counts, in_touch, leads } = around;
     while !world.lock().has_heard_nodes() {
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -86,8 +90,14 @@ pub(super) async fn run(config: HealConfig, around: Surroundings) -> Infallible 
     let voice = Voice::of_healer(&instance);
     let notes = Arc::new(Notes::start(&client, voice, &Limits::default(), counts.reports));
     let places = Places::default();
-    let sight =
-        Sight { world: world.clone(), places: places.clone(), in_touch, leads, counted: Mutex::default() };
+    let sight = Sight {
+        world: world.clone(),
+        places: places.clone(),
+        in_touch,
+        leads,
+        counted: Mutex::default(),
+        prober: Prober::new(&client, &agent_namespace, &instance),
+    };
     let (teller, scribe) = teller::pair(keeper.clone(), notes.clone(), deadlines);
     let (policy, patience) = (options.policy.clone(), options.deadline);
     let (rules, recreate) = (options.rules.clone(), options.recreate_rules.default);

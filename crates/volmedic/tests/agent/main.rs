@@ -10,6 +10,7 @@ mod calls;
 mod coverage;
 mod detect;
 mod drivers;
+mod fresh;
 #[allow(dead_code, reason = "shared with the tests of the driver, which use all of it")]
 #[path = "../driver/ground.rs"]
 mod ground;

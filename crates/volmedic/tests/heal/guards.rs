@@ -1,10 +1,11 @@
 //! What stands in the way, one guard at a time. Each of these fails when its guard is taken out.
 
 use serde_json::json;
+use volmedic_api::resource::HealOutcome;
 use volmedic_proto::healer::NodeHealerResponse;
 use volmedic_testkit::objects;
 
-use crate::stage::{ALONE, Clinic, QUICK, Ward, eventually};
+use crate::stage::{ALONE, Clinic, Probes, QUICK, Ward, eventually};
 
 /// Long enough for the healer to have acted on whatever was reported before: another volume is reported, and mended.
 async fn others_are_mended(ward: &Ward, with: &[&str]) {
@@ -113,6 +114,29 @@ async fn an_agent_that_is_silent_is_not_believed_any_more() {
     ward.stage.beat(&ward.node, 600).await;
     ward.wait_told("data", "HealingSucceeded", "").await;
     ward.end().await;
+}
+
+/// The hub's reports may be older than the volume, so the driver is asked only when a new probe confirms them.
+#[tokio::test]
+async fn what_a_new_probe_does_not_confirm_is_left_alone() {
+    let (clinic, _) = Clinic::shared().await;
+    for (probes, text) in [
+        (Probes::Healthy, "found it healthy, so nothing was done"),
+        (Probes::NoAnswer, "did not answer within 30 s"),
+    ] {
+        let ward = clinic.ward(|fake| fake).await;
+        ward.claim("data", Some("auto")).await;
+        ward.new_probes(probes);
+        ward.ill(&["data"]).await;
+        ward.wait_told("data", "HealingSkipped", text).await;
+        assert_eq!(ward.asked("data"), 0, "{text}");
+        let heals = ward.heals("data").await;
+        assert!(heals.iter().all(|heal| heal.outcome == HealOutcome::Skipped), "{heals:#?}");
+        ward.new_probes(Probes::AsReported);
+        ward.wait_told("data", "HealingSucceeded", "").await;
+        assert_eq!(ward.asked("data"), 1, "{text}");
+        ward.end().await;
+    }
 }
 
 #[tokio::test]

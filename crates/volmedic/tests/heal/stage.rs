@@ -2,17 +2,21 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod, ServiceAccount};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use volmedic_api::resource::Heal;
+use volmedic_api::resource::{Heal, NodeVolumeHealth};
+use volmedic_api::{
+    Found, PROBE_ANSWERS, ProbeAnswer, ProbeRequest, answers_text, probe_answers, probe_requests,
+};
 use volmedic_heal::relay::{Access, Certificate, Metrics, Options, Relay};
 use volmedic_testkit::{ControlPlane, objects};
 
@@ -184,6 +188,16 @@ pub(crate) struct Ward {
     relay: Option<Relay>,
     folder: tempfile::TempDir,
     driver: Option<Serving>,
+    probes: Arc<Mutex<Probes>>,
+}
+
+/// What the agent on the node answers when the hub asks for a new probe.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Probes {
+    /// The same as it last reported.
+    AsReported,
+    Healthy,
+    NoAnswer,
 }
 
 impl Ward {
@@ -194,7 +208,9 @@ impl Ward {
         let folder = tempfile::tempdir().unwrap();
         let fake = prepare(Fake::new(DRIVER, folder.path()));
         let driver = fake.serve();
-        let mut ward = Self { stage, node, fake, relay: None, folder, driver: Some(driver) };
+        let probes = Arc::new(Mutex::new(Probes::AsReported));
+        tokio::spawn(answer_probes(stage.client.clone(), node.clone(), probes.clone()));
+        let mut ward = Self { stage, node, fake, relay: None, folder, driver: Some(driver), probes };
         for (claim, mode) in attached {
             ward.claim(claim, Some(mode)).await;
             ward.attach(claim).await;
@@ -225,6 +241,11 @@ impl Ward {
     pub(crate) async fn ill(&self, claims: &[&str]) {
         let ill: Vec<_> = claims.iter().map(|claim| (*claim, "Inaccessible", "MounterDead")).collect();
         self.stage.tell(&self.node, &self.stage.report(&ill)).await;
+    }
+
+    /// What the agent on the node answers from now on.
+    pub(crate) fn new_probes(&self, probes: Probes) {
+        *self.probes.lock().unwrap() = probes;
     }
 
     pub(crate) async fn patch_node(&self, spec: Value) {
@@ -288,6 +309,45 @@ impl Ward {
         if let Some(relay) = self.relay.take() {
             relay.stop().await;
         }
+    }
+}
+
+/// Answers the hub's requests for new probes as the agent on the node. Ends with the test.
+async fn answer_probes(client: Client, node: String, probes: Arc<Mutex<Probes>>) {
+    let leases = Api::<Lease>::namespaced(client.clone(), HOME);
+    let reports = Api::<NodeVolumeHealth>::all(client);
+    let name = format!("volmedic-agent-{node}");
+    loop {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let probes = *probes.lock().unwrap();
+        if probes == Probes::NoAnswer {
+            continue;
+        }
+        let Ok(Some(mut lease)) = leases.get_opt(&name).await else { continue };
+        let (requests, answered) = {
+            let annotations = lease.metadata.annotations.as_ref();
+            (probe_requests(annotations), probe_answers(annotations))
+        };
+        if requests.iter().all(|request| answered.iter().any(|answer| answer.id == request.id)) {
+            continue;
+        }
+        let Ok(Some(report)) = reports.get_opt(&node).await else { continue };
+        let answer = |request: &ProbeRequest| {
+            let volumes = report.spec.report.volumes.iter();
+            let ill = volumes.filter(|volume| volume.volume_handle == request.volume_handle);
+            let reasons: Vec<String> =
+                ill.flat_map(|volume| &volume.health_conditions).map(|one| one.reason.clone()).collect();
+            let found = if reasons.is_empty() || probes == Probes::Healthy {
+                Found::Healthy
+            } else {
+                Found::Unhealthy
+            };
+            ProbeAnswer::new(&request.id, found, reasons, "as it reported")
+        };
+        let answers = answers_text(requests.iter().map(answer).collect());
+        lease.metadata.annotations.get_or_insert_default().insert(PROBE_ANSWERS.to_owned(), answers);
+        // The hub may write at the same time; then it is read again.
+        let _ = leases.replace(&name, &PostParams::default(), &lease).await;
     }
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::task::Id;
 use tokio::time::{Instant, timeout};
 use volmedic_api::ObjectRef;
-use volmedic_health::Remedy;
+use volmedic_health::{Reason, Remedy};
 
 use super::telling::audience;
-use super::{Answer, Done, LOOK, Seen, View, Ward};
+use super::{Answer, Done, LOOK, PROBE, Seen, View, Ward};
 use crate::healer::evict::{self, Permit, Recreated};
 use crate::healer::pods::UserPod;
 use crate::healer::ports::{Cluster, Eyes, Nodes, Surgeon, Teller};
@@ -23,12 +23,44 @@ use crate::triage::{Again, Exam, Ticket, Verdict};
 impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
     /// Looks once more, with the ticket in hand.
     pub(super) fn examine(&mut self, ticket: Ticket) {
+        let looking = self.looking(&ticket);
+        let held = ticket.clone();
+        let task = self.start(async move {
+            let seen = looking.await;
+            Done::Examined { ticket, seen, confirmed: None }
+        });
+        self.tickets.insert(task, (held, Remedy::NodeHealer));
+    }
+
+    /// Has it probed again, and examines it again if that confirms it, because a probe takes some seconds.
+    fn confirm(&mut self, ticket: Ticket, reason: Reason, remedy: Remedy, about: Vec<ObjectRef>) {
+        let looking = self.looking(&ticket);
+        let eyes = self.eyes.clone();
+        let held = ticket.clone();
+        let task = self.start(async move {
+            let probe = timeout(PROBE, eyes.confirm(&ticket.place, &reason, remedy)).await;
+            let late = || Refusal::NotConfirmed { remedy, why: "no answer came in time".into() };
+            match probe.unwrap_or_else(|_| Err(late())) {
+                Ok(()) => {
+                    let seen = looking.await;
+                    Done::Examined { ticket, seen, confirmed: Some(remedy) }
+                }
+                Err(refusal) => Done::NotConfirmed { ticket, about, refusal },
+            }
+        });
+        self.tickets.insert(task, (held, remedy));
+    }
+
+    fn looking(
+        &self,
+        ticket: &Ticket,
+    ) -> impl Future<Output = Result<Seen, String>> + Send + use<C, S, E, N, T> {
         let (cluster, eyes) = (self.cluster.clone(), self.eyes.clone());
         let pv = self.pvs.get(&ticket.place).cloned().unwrap_or_default();
         let recreate = self.options.policy.recreate.clone().filter(|_| ticket.concerns(Remedy::RecreatePods));
         let rules = self.options.recreate_rules.clone();
-        let held = ticket.clone();
-        let task = self.start(async move {
+        let ticket = ticket.clone();
+        async move {
             let look = async {
                 let details = cluster.details(&ticket.place, &pv).await?;
                 let about = match &details.claim {
@@ -41,7 +73,8 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
                 let wanted = details.recreate(&rules).ruling.mode != Mode::Off;
                 let pods = match (&recreate, &details.claim) {
                     (Some(recreate), Some(claim)) if wanted => {
-                        Some(evict::examine(&*cluster, &*eyes, &ticket.place, claim, recreate).await?)
+                        let since = ticket.complaint.as_ref().map(|(_, since)| *since);
+                        Some(evict::examine(&*cluster, &*eyes, &ticket.place, claim, recreate, since).await?)
                     }
                     // A claim that does not want it is not asked about.
                     (Some(_), _) => Some(Ok(Vec::new())),
@@ -51,13 +84,11 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
                 let again = if ticket.ask_again { eyes.again(&ticket.place).await } else { Again::NotAsked };
                 Ok(Seen { details, about, again, pods })
             };
-            let seen = timeout(LOOK, look).await.unwrap_or_else(|_| Err("looking took too long".to_owned()));
-            Done::Examined { ticket, seen }
-        });
-        self.tickets.insert(task, (held, Remedy::NodeHealer));
+            timeout(LOOK, look).await.unwrap_or_else(|_| Err("looking took too long".to_owned()))
+        }
     }
 
-    pub(super) fn examined(&mut self, ticket: Ticket, seen: Result<Seen, String>) {
+    pub(super) fn examined(&mut self, ticket: Ticket, seen: Result<Seen, String>, confirmed: Option<Remedy>) {
         let now = self.clock.now();
         let Seen { details, about, again, pods } = match seen {
             Ok(seen) => seen,
@@ -83,13 +114,29 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             standing
         });
         let exam = details.exam(&self.options.rules, again, standing);
-        match self.triage.examined(now, &ticket, &exam, &view) {
-            Verdict::Act { remedy: Remedy::RecreatePods, nth } => {
+        let verdict = self.triage.examined(now, &ticket, &exam, &view);
+        match (verdict, &ticket.complaint) {
+            // Only what somebody reported: a mere check is a probe itself, and a person who asks knows why.
+            (Verdict::Act { remedy, .. }, Some((reason, _)))
+                if ticket.ask_again && confirmed != Some(remedy) =>
+            {
+                let reason = reason.clone();
+                self.confirm(ticket, reason, remedy, about);
+            }
+            (Verdict::Act { remedy: Remedy::RecreatePods, nth }, _) => {
                 let pods = pods.and_then(Result::ok).unwrap_or_default();
                 let claim = details.claim.clone();
                 self.recreate(ticket, about, nth, &exam, claim, pods);
             }
-            Verdict::Act { .. } => self.act(ticket, about, &exam),
+            (Verdict::Act { .. }, _) => self.act(ticket, about, &exam),
+            (verdict, _) => self.spared(&ticket, about, verdict),
+        }
+    }
+
+    /// Nothing is done.
+    pub(super) fn spared(&mut self, ticket: &Ticket, about: Vec<ObjectRef>, verdict: Verdict) {
+        match verdict {
+            Verdict::Act { .. } => {}
             Verdict::Well => tracing::info!("{} is well again by itself", ticket.place),
             Verdict::Skip { refusal, tell } => {
                 self.metrics.skip(&ticket.place.driver, refusal.label());
@@ -97,7 +144,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
                     self.wishes.answer(&ticket.place, &Answer::Refused(vec![refusal.to_string()]));
                 }
                 if tell {
-                    self.tell(&ticket, about, None, News::Skipped(refusal));
+                    self.tell(ticket, about, None, News::Skipped(refusal));
                 }
             }
         }

@@ -44,7 +44,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
                             (Some(_), _) if standing.ruling.mode == Mode::Off => Some(standing),
                             (Some(recreate), Some(claim)) => {
                                 let found =
-                                    evict::examine(&*cluster, &*eyes, &place, claim, recreate).await?;
+                                    evict::examine(&*cluster, &*eyes, &place, claim, recreate, None).await?;
                                 Some(evict::standing(standing, &found))
                             }
                             _ => None,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use volmedic_api::Kind as ObjectKind;
 use volmedic_csi::Kind;
-use volmedic_health::WellKnown;
+use volmedic_health::{Reason, WellKnown};
 
 use super::*;
 use crate::healer::{Eviction, Handle, Record};
@@ -136,6 +136,10 @@ impl Surgeon for World {
 impl Eyes for World {
     async fn again(&self, _: &Place) -> Again {
         Again::StillIll
+    }
+
+    async fn confirm(&self, _: &Place, _: &Reason, _: Remedy) -> Result<(), Refusal> {
+        Ok(())
     }
 
     fn in_use(&self, _: Option<&str>) -> Option<usize> {

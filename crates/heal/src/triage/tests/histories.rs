@@ -23,6 +23,8 @@ enum Deed {
     Wait(i64),
     /// One of the exams under way ends so.
     Exam(usize, Again),
+    /// A new probe does not confirm what one of the exams found.
+    NotConfirmed(usize),
     /// One of the attempts under way ends so.
     Done(usize, Outcome),
     Abandon(usize),
@@ -78,6 +80,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         14 => (0..2_usize, again).prop_map(|(index, again)| Deed::Exam(index, again)),
         14 => (0..2_usize, outcomes()).prop_map(|(index, outcome)| Deed::Done(index, outcome)),
         1 => (0..8_usize).prop_map(Deed::Abandon),
+        3 => (0..2_usize).prop_map(Deed::NotConfirmed),
     ];
     prop::collection::vec(deed, 0..300)
 }
@@ -233,6 +236,21 @@ fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCase
                     seen.quiet_since.entry(ticket.place.clone()).or_insert(desk.now);
                 }
                 ends(seen, ticket.place, &outcome, after);
+            }
+        }
+        Deed::NotConfirmed(index) => {
+            if index < seen.acting.len() {
+                let ticket = seen.acting.swap_remove(index);
+                seen.recreating.remove(&ticket.number);
+                let refusal = Refusal::ProbedHealthy { remedy: Remedy::NodeHealer };
+                let verdict = desk.triage.not_confirmed(desk.now, &ticket, refusal.clone());
+                let refused = matches!(&verdict, Verdict::Skip { refusal: found, .. } if *found == refusal);
+                prop_assert!(refused, "{:?}", verdict);
+                let verdict = desk.triage.not_confirmed(desk.now, &ticket, refusal);
+                prop_assert_eq!(verdict, Verdict::Skip { refusal: Refusal::InFlight, tell: false });
+                if !seen.ill.contains(&ticket.place) {
+                    seen.quiet_since.entry(ticket.place).or_insert(desk.now);
+                }
             }
         }
         Deed::Abandon(index) => {

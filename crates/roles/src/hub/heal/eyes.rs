@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use volmedic_api::ObjectRef;
 use volmedic_heal::healer::Eyes;
-use volmedic_heal::{Again, Place};
+use volmedic_heal::{Again, Place, Refusal};
+use volmedic_health::{Reason, Remedy};
 use volmedic_hub::{ClaimKey, World};
 
+use super::fresh::Prober;
 use super::prospects;
 
 /// Counting all volumes in use takes a moment where there are many, and the count need not be newer than this.
@@ -32,6 +34,7 @@ pub(super) struct Sight {
     /// Whether we lead.
     pub(super) leads: Asked,
     pub(super) counted: Mutex<Option<Count>>,
+    pub(super) prober: Prober,
 }
 
 impl Sight {
@@ -60,6 +63,10 @@ impl Sight {
 impl Eyes for Sight {
     async fn again(&self, place: &Place) -> Again {
         self.look(place)
+    }
+
+    async fn confirm(&self, place: &Place, reason: &Reason, remedy: Remedy) -> Result<(), Refusal> {
+        self.prober.confirm(place, reason, remedy).await
     }
 
     fn prevents_new_mount(&self, claim: &ObjectRef, place: &Place) -> Option<String> {

@@ -189,3 +189,45 @@ async fn one_pod_of_a_workload_at_a_time() {
         assert_eq!((sim.evictions().len(), sim.all_healthy()), (3, true), "shared: {shared}");
     }
 }
+
+/// What the hub knows may be older than the volume. So it is probed again, and nothing is done that the probe does not confirm.
+#[tokio::test(start_paused = true)]
+async fn a_new_probe_right_before_the_first_eviction_decides() {
+    let healthy = Refusal::ProbedHealthy { remedy: Remedy::RecreatePods };
+    let late = Refusal::NotConfirmed { remedy: Remedy::RecreatePods, why: "the agent did not answer".into() };
+    for (refusal, text) in
+        [(healthy, "found it healthy, so nothing was done"), (late, "the agent did not answer")]
+    {
+        let sim = Sim::new();
+        sim.land.lock().new_probe = Some(refusal);
+        sim.pod("v", "n0", "web", false);
+        let hub = sim.hub();
+        pass(600).await;
+        assert!(sim.evictions().is_empty(), "{text}");
+        assert_eq!(sim.reasons(), ["HealingSkipped"], "said once");
+        assert!(sim.says(text), "{text}");
+        // A person knows why, and is not kept waiting for it.
+        let probes = sim.land.lock().probes;
+        let handle = hub.handle.clone();
+        let answer = handle.person("ns", "v", false).await.unwrap();
+        assert!(matches!(&answer[..], [(_, Answer::Mended(_))]), "{answer:?}");
+        assert_eq!((sim.evictions().len(), sim.land.lock().probes), (1, probes), "{text}");
+    }
+    let sim = Sim::new();
+    sim.land.lock().new_probe = Some(Refusal::ProbedHealthy { remedy: Remedy::RecreatePods });
+    sim.pod("v", "n0", "web", false);
+    let _hub = sim.hub();
+    pass(300).await;
+    sim.land.lock().new_probe = None;
+    pass(120).await;
+    assert_eq!((sim.evictions().len(), sim.all_healthy()), (1, true), "a later probe confirms it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_probe_is_requested_where_nothing_would_be_done() {
+    let sim = Sim { mode: Mode::Observe, ..Sim::new() };
+    sim.pod("v", "n0", "web", false);
+    let _hub = sim.hub();
+    pass(3600).await;
+    assert_eq!(sim.land.lock().probes, 0);
+}

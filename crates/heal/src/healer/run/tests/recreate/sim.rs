@@ -38,6 +38,9 @@ pub(super) struct Land {
     /// The answer to an eviction gets lost, and so does the eviction.
     pub(super) answers_get_lost: bool,
     pub(super) api_away: bool,
+    /// What a new probe right before acting answers, where it does not confirm.
+    pub(super) new_probe: Option<Refusal>,
+    pub(super) probes: usize,
     /// The first new mount is reported as healthy for all pods of the node, as when one mount serves all.
     pub(super) first_heals_all: bool,
     pub(super) node: NodeState,
@@ -56,6 +59,8 @@ pub(super) struct Land {
     /// Reported as lost, by when they began. One event each, however often it is reported.
     pub(super) lost: BTreeSet<Timestamp>,
     pub(super) told: Vec<Record>,
+    /// Since when the agent reports each place as unhealthy, whichever hub runs.
+    pub(super) since: BTreeMap<Place, Timestamp>,
     pub(super) made: usize,
 }
 
@@ -78,6 +83,8 @@ impl Sim {
             budget_refuses: false,
             answers_get_lost: false,
             api_away: false,
+            new_probe: None,
+            probes: 0,
             first_heals_all: false,
             node: NodeState::Up,
             next_node: "n0",
@@ -90,6 +97,7 @@ impl Sim {
             heals: BTreeMap::new(),
             lost: BTreeSet::new(),
             told: Vec::new(),
+            since: BTreeMap::new(),
             made: 0,
         };
         let start = "2026-11-18T12:00:00Z".parse().unwrap();
@@ -149,9 +157,16 @@ impl Sim {
     }
 
     fn unhealthy(&self) -> BTreeSet<Place> {
+        let now = self.clock.now();
         self.with(|land| {
             let bad = land.pods.iter().filter(|pod| !pod.healthy);
-            bad.map(|pod| Place::new("d.example", &*pod.claim, pod.node)).collect()
+            let bad: BTreeSet<Place> =
+                bad.map(|pod| Place::new("d.example", &*pod.claim, pod.node)).collect();
+            land.since.retain(|place, _| bad.contains(place));
+            for place in &bad {
+                land.since.entry(place.clone()).or_insert(now);
+            }
+            bad
         })
     }
 
@@ -194,7 +209,8 @@ impl Sim {
             loop {
                 let bad = sim.unhealthy();
                 for place in bad.difference(&known) {
-                    let (reason, since) = (WellKnown::StaleHandle.into(), sim.clock.now());
+                    let reason = WellKnown::StaleHandle.into();
+                    let since = sim.land.lock().since[place];
                     triggers.tell(Trigger::Ill { place: place.clone(), pv: "pv".into(), reason, since });
                 }
                 for place in known.difference(&bad) {
@@ -291,6 +307,7 @@ impl Cluster for Sim {
             }),
             ends: pod.gone.is_some(),
             ready: pod.healthy && pod.made.elapsed() >= STARTS,
+            made: Some(self.clock.at(pod.made)),
             protected: protected.map(Into::into),
         };
         Ok(self.with(|land| land.pods.iter().filter(|one| *one.claim == *claim.name).map(pod).collect()))
@@ -341,6 +358,14 @@ impl Eyes for Sim {
             (false, true) => Again::Well,
             (false, false) => Again::NotSeen("no pod uses it there any more".into()),
         }
+    }
+
+    async fn confirm(&self, _: &Place, _: &Reason, _: Remedy) -> Result<(), Refusal> {
+        // As long as an agent takes, within which a hub may be killed.
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        let mut land = self.land.lock();
+        land.probes += 1;
+        land.new_probe.clone().map_or(Ok(()), Err)
     }
 
     fn prevents_new_mount(&self, claim: &ObjectRef, place: &Place) -> Option<String> {

@@ -129,7 +129,30 @@ async fn a_change_between_two_pods_spares_the_next_one_and_is_reported() {
         ends(&sim);
         pass(3600).await;
         assert!(sim.all_healthy(), "{name}: afterwards it goes on");
+        assert_eq!(once(&sim), ["v-1", "v-2", "v-3"], "{name}: what was replaced is not evicted again");
     }
+}
+
+/// The pods that were evicted, in order.
+fn once(sim: &Sim) -> Vec<String> {
+    sim.with(|land| land.evictions.iter().map(|(_, pod)| pod.clone()).collect())
+}
+
+/// The hub dies after the first pod of three was replaced, and the next hub knows only the pods and the problem.
+#[tokio::test(start_paused = true)]
+async fn the_next_attempt_leaves_pods_alone_that_the_one_before_it_replaced() {
+    let sim = by_annotation();
+    for _ in 0..3 {
+        sim.pod("v", "n0", "web", false);
+    }
+    let hub = sim.hub();
+    until(&sim, "the first eviction", |land| land.evictions.len() == 1).await;
+    drop(hub);
+    pass(30).await;
+    let _hub = sim.hub();
+    pass(3600).await;
+    assert!(sim.all_healthy());
+    assert_eq!(once(&sim), ["v-1", "v-2", "v-3"]);
 }
 
 /// After the first new mount nothing reports a broken one any more, but the other pods still have it.
