@@ -2,6 +2,7 @@
 
 mod approve;
 mod ask;
+mod report;
 mod show;
 
 use std::error::Error;
@@ -10,6 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use jiff::Timestamp;
 
 use crate::look::ReachArgs;
 use crate::output::{self, Format, Formats, Output};
@@ -23,20 +25,22 @@ const REFUSED: u8 = 3;
 ///
 /// A person stands above the pause after a try, the give-up and the consent, and above nothing else. Whoever may change
 /// the claim may ask. The hub must run with --heal. With --approve nothing is asked: it records consent to one remedy, for
-/// claims whose mode is approve. See docs/healing.md.
+/// claims whose mode is approve. With --report nothing is asked either: it lists what would have been done where healing only
+/// observes or waits for consent. See docs/healing.md.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
   volmedic heal data -n shop --dry-run
   volmedic heal data -n shop
   volmedic heal data -n shop --approve --remedy RecreatePods
+  volmedic heal --report -A --since 168h -o markdown
 
 Exit codes: 0 when the driver says that the volume is well wherever it is used (with --dry-run: when nothing stands in the \
-way, with --approve: when the consent was written), 1 when it is not or could not be asked, 2 when the command line is wrong, 3 when a guard stands in the way.")]
+way, with --approve: when the consent was written, with --report: when it could be made), 1 when it is not or could not be asked, 2 when the command line is wrong, 3 when a guard stands in the way.")]
 pub struct Args {
-    /// The claim.
-    #[arg(value_name = "CLAIM")]
-    claim: String,
+    /// The claim. With --report it may be left out: then all claims of the namespace.
+    #[arg(value_name = "CLAIM", required_unless_present = "report")]
+    claim: Option<String>,
     /// Its namespace. Default: that of the context.
     #[arg(long, short, value_name = "NAMESPACE")]
     namespace: Option<String>,
@@ -49,6 +53,16 @@ pub struct Args {
     /// Remedy that the consent is for. Consent to one remedy is no consent to the other.
     #[arg(long, value_enum, ignore_case = true, requires = "approve", value_name = "REMEDY")]
     remedy: Option<Consent>,
+    /// List what would have been done where the mode is observe or consent was missing, when, and how long the problem lasted
+    /// without it. It is read from the VolumeHealths, which keep the last time for each remedy and node.
+    #[arg(long, conflicts_with_all = ["dry_run", "approve"])]
+    report: bool,
+    /// Start of the report, as an age.
+    #[arg(long, default_value = "168h", value_parser = positive, requires = "report", value_name = "DURATION")]
+    since: Duration,
+    /// Report on the claims of all namespaces.
+    #[arg(long, short = 'A', requires = "report", conflicts_with = "namespace")]
+    all_namespaces: bool,
     /// How the answer is shown.
     #[arg(long, short, value_parser = FORMATS, default_value = "table", value_name = "FORMAT")]
     output: Output,
@@ -72,6 +86,7 @@ enum Consent {
 enum Done {
     Asked(Reply),
     Approved(approve::Approved),
+    Reported(report::Shadow),
 }
 
 const FORMATS: Formats = Formats(&[
@@ -88,8 +103,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         let reach = args.reach.reach().await?;
         let namespace = args.namespace.clone().unwrap_or_else(|| reach.namespace.clone());
         let (client, deadline) = (reach.client, reach.deadline);
-        let errand =
-            ask::Errand { client, namespace, claim: args.claim.clone(), deadline, patience: args.timeout };
+        if args.report {
+            let namespace = (!args.all_namespaces).then_some(namespace);
+            let scope =
+                report::Scope { client, namespace, claim: args.claim.clone(), since: args.since, deadline };
+            return scope.report(Timestamp::now()).await.map(Done::Reported);
+        }
+        let claim = args.claim.clone().unwrap_or_default();
+        let errand = ask::Errand { client, namespace, claim, deadline, patience: args.timeout };
         match args.remedy.filter(|_| args.approve) {
             Some(remedy) => errand.approve(remedy).await.map(Done::Approved),
             None => errand.ask(args.dry_run).await.map(Done::Asked),
@@ -97,15 +118,20 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     });
     runtime.shutdown_background();
     let asked = asked?;
+    let claim = args.claim.as_deref().unwrap_or_default();
     let (document, code) = match &asked {
         Done::Asked(reply) => (args.output.document(reply)?, code(reply)),
         Done::Approved(approved) => (args.output.document(approved)?, 0),
+        Done::Reported(shadow) => (args.output.document(shadow)?, 0),
     };
     let text = match (document, &asked) {
         (Some(document), _) => document,
-        (None, _) if args.output == Output::Name => output::name(&args.claim),
-        (None, Done::Asked(reply)) if args.output == Output::Markdown => show::markdown(&args.claim, reply),
-        (None, Done::Asked(reply)) => show::table(&args.claim, reply),
+        (None, Done::Reported(shadow)) if args.output == Output::Name => shadow.names(),
+        (None, Done::Reported(shadow)) if args.output == Output::Markdown => shadow.markdown(),
+        (None, Done::Reported(shadow)) => shadow.table(),
+        (None, _) if args.output == Output::Name => output::name(claim),
+        (None, Done::Asked(reply)) if args.output == Output::Markdown => show::markdown(claim, reply),
+        (None, Done::Asked(reply)) => show::table(claim, reply),
         (None, Done::Approved(approved)) => approve::text(approved),
     };
     std::io::stdout().write_all(text.as_bytes())?;

@@ -58,6 +58,29 @@ async fn observe_says_once_what_it_would_do_and_the_claims_word_counts_at_once()
     let text = "healing only observes by default; it would ask the node plugin to mend the volume";
     ward.wait_told("data", "HealingSkipped", text).await;
     assert!(ward.fake.asked().is_empty());
+    let namespace = ward.stage.namespace.as_str();
+    let report = async |format: &str| {
+        let (code, said, log) = clinic.heal(&["--report", "-n", namespace, "-o", format]).await;
+        assert_eq!(code, 0, "{said}{log}");
+        said
+    };
+    eventually("the report has it", async || {
+        let report: serde_json::Value = serde_json::from_str(&report("json").await).unwrap();
+        let rows = report["rows"].as_array().unwrap();
+        let expected = serde_json::json!({"claim": "data", "remedy": "NodeHealer", "whyNot": "observe",
+                                          "reason": "MounterDead", "node": ward.node});
+        let same = |row: &serde_json::Value| {
+            expected.as_object().unwrap().iter().all(|(key, value)| row[key] == *value)
+        };
+        rows.len() == 1 && same(&rows[0]) && rows[0]["unhealthyUntil"].is_null()
+    })
+    .await;
+    let table = report("table").await;
+    assert!(
+        table.contains(&format!("{namespace}/data  {}  NodeHealer  MounterDead  observe", ward.node)),
+        "{table}"
+    );
+    assert!(report("markdown").await.contains("1 in all, of which 1 are not over."));
     ward.annotate("data", "volmedic.dev/heal", "auto").await;
     ward.wait_told("data", "HealingSucceeded", "").await;
     assert_eq!(ward.reasons("data").await, ["HealingSkipped", "HealingStarted", "HealingSucceeded"]);
