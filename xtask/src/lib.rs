@@ -6,11 +6,13 @@ pub mod workspace;
 
 /// The tasks of the second program, xtask-tools, and what each is for.
 #[rustfmt::skip]
-pub const TOOLS: [(&str, &str); 9] = [
+pub const TOOLS: [(&str, &str); 11] = [
     ("bench", "Measure a role as a process, against its budget"),
     ("chart", "Write the manifests that are generated from the Helm chart"),
     ("cluster", "Run a real one-node Kubernetes on this machine"),
     ("codegen", "Write every generated file, or check them with --check"),
+    ("deny", "Check advisories, licences, sources and banned crates with cargo-deny"),
+    ("dependencies", "Check licences, sources and banned crates against deny.toml, offline"),
     ("dist", "Build what is shipped: static program, image, chart, bill of materials, checksums"),
     ("gallery", "Inject every fault into real volumes and show what the agent reports"),
     ("simulate", "Run histories of faults from seeds, and compare what is reported with the truth"),

@@ -206,6 +206,8 @@ pub(super) fn steps(workspace: &Workspace, scope: &Scope) -> Vec<Step> {
     let built = steps.len();
     if scope.is_whole() {
         steps.push(tool("tidy", "the architecture and the house rules", &["tidy"], 30));
+        let about = "licences, sources and banned crates";
+        steps.push(tool("dependencies", about, &["dependencies"], 5));
         steps.push(tool("codegen", "generated files are up to date", &["codegen", "--check"], 60));
     }
     if !only_tests {
@@ -362,6 +364,7 @@ mod tests {
                 "format: cargo fmt --all --check",
                 "build: cargo test --workspace --all-features --no-run",
                 "tidy: cargo xtask tidy",
+                "dependencies: cargo xtask dependencies",
                 "codegen: cargo xtask codegen --check",
                 "clippy: cargo clippy --workspace --all-targets --all-features -- --deny=warnings",
                 "cluster: cargo xtask cluster build",
@@ -376,8 +379,11 @@ mod tests {
     fn a_quick_run_starts_no_cluster() {
         let names: Vec<String> =
             shown(&[], true).iter().map(|step| step.split(':').next().unwrap().to_owned()).collect();
-        assert_eq!(names, ["machine", "format", "build", "tidy", "codegen", "clippy", "tests"]);
-        assert_eq!(shown(&[], true)[6], "tests: cargo xtask test --only tests --quick");
+        assert_eq!(
+            names,
+            ["machine", "format", "build", "tidy", "dependencies", "codegen", "clippy", "tests"]
+        );
+        assert_eq!(shown(&[], true)[7], "tests: cargo xtask test --only tests --quick");
     }
 
     #[test]

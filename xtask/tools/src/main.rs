@@ -13,6 +13,8 @@ mod bench;
 mod chart;
 mod cluster;
 mod codegen;
+mod deny;
+mod dependencies;
 mod dist;
 mod gallery;
 mod lex;
@@ -37,6 +39,8 @@ enum Task {
     Chart(chart::Args),
     Cluster(cluster::Args),
     Codegen(codegen::Args),
+    Deny(deny::Args),
+    Dependencies(dependencies::Args),
     Dist(dist::Args),
     Gallery(gallery::Args),
     Simulate(simulate::Args),
@@ -60,6 +64,8 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Chart(args) => chart::run(&Workspace::here()?, &args),
         Task::Cluster(args) => cluster::run(args),
         Task::Codegen(args) => codegen::run(&Workspace::here()?, args.check),
+        Task::Deny(args) => deny::run(&Workspace::here()?, &args),
+        Task::Dependencies(_) => dependencies::run(&Workspace::here()?),
         Task::Dist(args) => dist::run(&Workspace::here()?, &args),
         Task::Gallery(args) => gallery::run(&Workspace::here()?, &args),
         Task::Simulate(args) => simulate::run(&Workspace::here()?, &args),
