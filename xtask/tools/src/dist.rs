@@ -44,9 +44,40 @@ pub(crate) struct Args {
     /// The address of the folder where the files will be published, for krew's manifest
     #[arg(long, value_name = "URL")]
     release_url: Option<String>,
+    /// Then compile everything again from nothing, in the same folder, and fail if a file of the result differs
+    #[arg(long)]
+    twice: bool,
 }
 
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
+    make(workspace, args)?;
+    if args.twice { again(workspace, args) } else { Ok(()) }
+}
+
+/// Makes all of it a second time. A signature is another one each time, which is why it is left out.
+fn again(workspace: &Workspace, args: &Args) -> Result<()> {
+    let folder = workspace.root.join("target/volmedic-dist");
+    let all = || -> Result<Vec<(String, String)>> {
+        Ok(digests(&folder)?.into_iter().filter(|(name, _)| name != "SHA256SUMS.sig").collect())
+    };
+    let first = all()?;
+    // At the same path, because a program has the paths of generated sources in it.
+    let (built, aside) = (workspace.target.join("release"), workspace.target.join("release-first"));
+    fs::rename(&built, &aside).with_context(|| format!("cannot move {} aside", built.display()))?;
+    say::line("again, from nothing");
+    make(workspace, args)?;
+    let second = all()?;
+    let differ: Vec<&str> =
+        first.iter().filter(|file| !second.contains(file)).map(|(name, _)| name.as_str()).collect();
+    if !differ.is_empty() || first.len() != second.len() {
+        bail!("not reproducible: {} differ; the first build is in {}", differ.join(", "), aside.display());
+    }
+    fs::remove_dir_all(&aside).with_context(|| format!("cannot remove {}", aside.display()))?;
+    say::line(format_args!("reproducible: {} files have the same digests as before", second.len()));
+    Ok(())
+}
+
+fn make(workspace: &Workspace, args: &Args) -> Result<()> {
     let start = Instant::now();
     let signer = args.sign.as_deref().map(sign::Signer::read).transpose()?;
     let compiler = compiler()?;
@@ -245,6 +276,25 @@ mod tests {
         );
         let error = package(&chart, "0.0.9", folder.path()).unwrap_err().to_string();
         assert!(error.contains("must have the line `version: 0.0.9`"), "{error}");
+    }
+
+    /// What is added to the compiled program is the same each time. `cargo xtask dist --twice` checks the compiler's part.
+    #[test]
+    fn the_same_program_gives_the_same_image() {
+        let workspace = Workspace::here().unwrap();
+        let target = compiler().unwrap().target;
+        let made = || {
+            let folder = tempfile::tempdir().unwrap();
+            let program = folder.path().join(PROGRAM);
+            fs::copy("/bin/true", &program).unwrap();
+            let components = Components::of(&workspace, PROGRAM, &target).unwrap();
+            auditable::embed(&program, &components).unwrap();
+            let archive = image(&program, "volmedic", "1.0.0").unwrap().archive().unwrap();
+            (hex_digest(&archive), sbom::of(&components).to_string())
+        };
+        let first = made();
+        // The second in another folder, at another time.
+        assert!(first == made(), "not reproducible");
     }
 
     #[test]
