@@ -18,7 +18,7 @@ pub use places::{Limits, Place, Places};
 pub use stream::Guarded;
 pub use tls::Tls;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// The peer of a connection and its place, for a handler: in the extensions of every request.
 #[derive(Debug, Clone)]
@@ -31,6 +31,11 @@ impl Peer {
     /// The peer has shown a valid token on this connection, which is not dropped for others from now on.
     pub fn trust(&self) {
         self.place.trust();
+    }
+
+    /// The address that limits go by: that of an IPv6 peer is its /64.
+    pub fn network(&self) -> IpAddr {
+        places::network(self.address.ip())
     }
 
     /// Ends the connection, if it still exists when this is called.

@@ -203,7 +203,7 @@ impl Table {
 }
 
 /// A customer of IPv6 has at least a /64, so its addresses count as one.
-fn network(peer: IpAddr) -> IpAddr {
+pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
         v4 @ IpAddr::V4(_) => v4,

@@ -87,7 +87,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         let picture = picture.clone();
         move || picture.agent()
     });
-    process.serve_http(&config.http, registry).await?;
+    process.serve_http(&config.http, registry, &client).await?;
     let page = process.serve_page(&config.page, "agent", page::CHANGES).await?;
     let mut tasks = JoinSet::new();
     let options = Options::of_this_machine(&config.node, config.kubelet_root.clone());

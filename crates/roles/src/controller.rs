@@ -77,7 +77,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let report_metrics = volmedic_report::Metrics::register(&mut registry);
     let picture = view::Picture::default();
     volmedic_report::register_view(&mut registry, SICK_SERIES, picture.clone());
-    process.serve_http(&config.http, registry).await?;
+    process.serve_http(&config.http, registry, &client).await?;
     let page = process.serve_page(&config.page, "controller", page::CHANGES).await?;
 
     let settings = Settings {

@@ -43,7 +43,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let metrics = volmedic_hub::Metrics::register(&mut registry);
     let reports = volmedic_hub::push::ReportCounts::register(&mut registry);
     let heal_counts = config.heal.is_some().then(|| heal::Counts::register(&mut registry));
-    process.serve_http(&config.http, registry).await?;
+    process.serve_http(&config.http, registry, &client).await?;
     if let Some(trust) = config.heal.as_ref().and_then(|heal| heal.trust.as_ref()) {
         heal::check_tokens(&client, trust).await?;
     }

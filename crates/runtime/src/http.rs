@@ -1,22 +1,28 @@
 //! Health and metrics over HTTP, for kubelet and Prometheus.
 
+mod auth;
 mod scrape;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use kube::Client;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
-use volmedic_listen::{Limits, Listener};
+use volmedic_listen::{Limits, Listener, Tls};
 
+pub use self::auth::bearer;
+use self::auth::{Guard, guard};
 use self::scrape::{Scrapes, scrape};
 use crate::flags::{http_path, listen as address};
 
@@ -32,6 +38,27 @@ pub struct HttpArgs {
     /// Path of the metrics.
     #[arg(long, default_value = "/metrics", value_parser = http_path, value_name = "PATH")]
     pub metrics_path: String,
+    /// Serve metrics only to requests with a bearer token whose user may `get` the path of the metrics, by TokenReview and
+    /// SubjectAccessReview. Metrics and health checks are then served over HTTPS; health checks need no token.
+    #[arg(long, requires = "http_endpoint")]
+    pub metrics_auth: bool,
+    /// Certificate for --metrics-auth. Default: a self-signed one that is made at each start.
+    #[arg(long, requires_all = ["metrics_auth", "metrics_tls_key"], value_name = "FILE")]
+    pub metrics_tls_cert: Option<PathBuf>,
+    /// Key of --metrics-tls-cert.
+    #[arg(long, requires = "metrics_tls_cert", value_name = "FILE")]
+    pub metrics_tls_key: Option<PathBuf>,
+}
+
+impl HttpArgs {
+    /// A token must not be readable on its way, so it needs TLS.
+    fn tls(&self) -> anyhow::Result<Option<Tls>> {
+        match (&self.metrics_tls_cert, &self.metrics_tls_key) {
+            _ if !self.metrics_auth => Ok(None),
+            (Some(cert), Some(key)) => Tls::load(cert, key).map(Some),
+            _ => Tls::self_signed("volmedic").map(Some),
+        }
+    }
 }
 
 /// Whether something is healthy; if not, why not, in a sentence.
@@ -63,13 +90,23 @@ impl std::fmt::Debug for Health {
 /// Listens now, so that a busy port is an error at the start; serves until dropped.
 pub async fn serve(
     address: SocketAddr,
-    metrics_path: &str,
+    args: &HttpArgs,
     registry: Arc<Registry>,
     health: Arc<Health>,
+    client: &Client,
 ) -> anyhow::Result<impl Future<Output = ()> + use<>> {
     let listener = listen(address).await?;
-    tracing::info!("serving health and metrics on http://{}{metrics_path}", listener.local_addr()?);
-    let metrics = Router::new().route(metrics_path, get(scrape)).with_state(Arc::new(Scrapes::new(registry)));
+    let listener = Listener::new(listener, args.tls()?, LIMITS);
+    let path = &args.metrics_path;
+    tracing::info!("serving health and metrics on {}://{}{path}", listener.scheme(), listener.address()?);
+    let mut metrics = Router::new()
+        .route(path, get(scrape))
+        .fallback(|| async { StatusCode::NOT_FOUND })
+        .with_state(Arc::new(Scrapes::new(registry)));
+    if args.metrics_auth {
+        let state = Arc::new(Guard::new(client.clone(), path));
+        metrics = metrics.layer(from_fn_with_state(state, guard));
+    }
     let checks = Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route(
@@ -82,7 +119,7 @@ pub async fn serve(
         )
         .with_state(health);
     let router = metrics.merge(checks);
-    Ok(Listener::new(listener, None, LIMITS).serve(router))
+    Ok(listener.serve(router))
 }
 
 /// Where the machine has no IPv6, all addresses means all IPv4 addresses.

@@ -10,6 +10,7 @@ pub mod logging;
 pub mod page;
 pub mod process;
 pub mod proxy;
+pub mod reviews;
 pub mod signals;
 pub mod size;
 pub mod terminal;

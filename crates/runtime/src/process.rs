@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
@@ -43,11 +44,16 @@ impl Process {
     }
 
     /// Serves metrics and health checks, if that is wanted. A port in use is an error now.
-    pub async fn serve_http(&mut self, args: &HttpArgs, mut registry: Registry) -> anyhow::Result<()> {
+    pub async fn serve_http(
+        &mut self,
+        args: &HttpArgs,
+        mut registry: Registry,
+        client: &Client,
+    ) -> anyhow::Result<()> {
         volmedic_listen::register(&mut registry);
         crate::build_info::register(&mut registry);
         if let Some(address) = args.http_endpoint {
-            let served = http::serve(address, &args.metrics_path, Arc::new(registry), self.health.clone());
+            let served = http::serve(address, args, Arc::new(registry), self.health.clone(), client);
             self.servers.spawn(served.await?);
         }
         Ok(())

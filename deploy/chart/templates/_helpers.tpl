@@ -110,14 +110,32 @@ capabilities:
 {{- end }}
 {{- end -}}
 
+{{/* The kubelet does not verify certificates. */}}
+{{- define "volmedic.probeScheme" -}}
+{{- if .Values.metrics.auth.enabled }}, scheme: HTTPS{{ end -}}
+{{- end -}}
+
+{{/*
+How a monitor reads metrics that need a token. The certificates are self-signed, so the token has no right but this one. A
+PodMonitor cannot use the token of Prometheus itself.
+*/}}
+{{- define "volmedic.scrape" -}}
+{{- if .Values.metrics.auth.enabled }}
+scheme: https
+tlsConfig: {insecureSkipVerify: true}
+authorization:
+  credentials: {name: volmedic-metrics-reader, key: token}
+{{- end -}}
+{{- end -}}
+
 {{- define "volmedic.probes" -}}
 livenessProbe:
-  httpGet: {path: /healthz, port: metrics}
+  httpGet: {path: /healthz, port: metrics{{ include "volmedic.probeScheme" . }}}
   periodSeconds: 20
   timeoutSeconds: 5
   failureThreshold: 6
 readinessProbe:
-  httpGet: {path: /readyz, port: metrics}
+  httpGet: {path: /readyz, port: metrics{{ include "volmedic.probeScheme" . }}}
   periodSeconds: 5
   timeoutSeconds: 5
 {{- end -}}
@@ -182,6 +200,9 @@ args:
   - --csi-address=/run/csi/{{ $driver.socket }}
   - --leader-election
   - --http-endpoint=:{{ $values.httpPort }}
+  {{- if $root.Values.metrics.auth.enabled }}
+  - --metrics-auth
+  {{- end }}
   - --log-level={{ $root.Values.log.level }}
   - --log-format={{ $root.Values.log.format }}
   - --monitor-interval={{ $values.monitorInterval }}
@@ -197,7 +218,7 @@ ports:
   - {name: volmedic, containerPort: {{ $values.httpPort }}}
 # No readiness probe: the driver is ready even if this sidecar is not.
 livenessProbe:
-  httpGet: {path: /healthz/leader-election, port: volmedic}
+  httpGet: {path: /healthz/leader-election, port: volmedic{{ include "volmedic.probeScheme" $root }}}
   periodSeconds: 20
   timeoutSeconds: 5
   failureThreshold: 6

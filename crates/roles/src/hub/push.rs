@@ -22,8 +22,10 @@ use serde_json::json;
 use volmedic_hub::push::{MAX_BODY, OPENAPI, Report, ReportCounts};
 use volmedic_hub::{ClaimKey, Keeper, World};
 use volmedic_listen::Peer;
+use volmedic_runtime::http::bearer;
+use volmedic_runtime::reviews::User;
 
-use auth::{Gatekeeper, User};
+use auth::Gatekeeper;
 use refusal::{Refusal, problem};
 
 /// No report takes longer, whatever its sender or the API server do.
@@ -157,10 +159,4 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<axum::body::Bytes, Refu
         Ok(Err(_)) => Err(Refusal::TooLong),
         Err(_) => Err(Refusal::TooSlow),
     }
-}
-
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }

@@ -54,6 +54,10 @@ pub(crate) fn with_everything() -> &'static [Value] {
     TAKEN.get_or_init(|| taken(&everything()))
 }
 
+fn metrics_with_a_token() -> Value {
+    json!({"metrics": {"auth": {"enabled": true}, "monitors": {"enabled": true}}, "controllers": [mine()]})
+}
+
 /// Sets of values that people use.
 pub(crate) fn sets() -> Vec<(&'static str, Value)> {
     vec![
@@ -69,6 +73,7 @@ pub(crate) fn sets() -> Vec<(&'static str, Value)> {
                 "page": {"enabled": false},
             }),
         ),
+        ("metrics with a token", metrics_with_a_token()),
         (
             "certificates of others",
             json!({
@@ -125,6 +130,45 @@ fn labels_and_security_contexts_can_be_added_and_no_label_of_ours_replaced() {
     let hub = &find(&objects, "Deployment", "volmedic-hub")["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(hub["securityContext"]["runAsUser"], 1234);
     assert_eq!(hub["securityContext"]["capabilities"], json!({"drop": ["ALL"]}));
+}
+
+#[test]
+fn metrics_with_a_token_are_probed_and_scraped_over_https_and_every_account_may_ask_about_tokens() {
+    let objects = taken(&metrics_with_a_token());
+    for (kind, name) in [("Deployment", "volmedic-hub"), ("DaemonSet", "volmedic-agent")] {
+        let container = &find(&objects, kind, name)["spec"]["template"]["spec"]["containers"][0];
+        assert!(container["args"].as_array().unwrap().contains(&json!("--metrics-auth")), "{container}");
+        for probe in ["livenessProbe", "readinessProbe"] {
+            assert_eq!(container[probe]["httpGet"]["scheme"], "HTTPS", "{name}");
+        }
+    }
+    let patch = find(&objects, "ConfigMap", "volmedic-sidecar-mine")["data"]["patch.yaml"].as_str().unwrap();
+    assert!(patch.contains("- --metrics-auth") && patch.contains("scheme: HTTPS"), "{patch}");
+    for (kind, name, field) in [
+        ("ServiceMonitor", "volmedic-hub", "endpoints"),
+        ("PodMonitor", "volmedic-agent", "podMetricsEndpoints"),
+        ("PodMonitor", "volmedic-controllers", "podMetricsEndpoints"),
+    ] {
+        let endpoint = &find(&objects, kind, name)["spec"][field][0];
+        let credentials = json!({"name": "volmedic-metrics-reader", "key": "token"});
+        assert_eq!(endpoint["authorization"]["credentials"], credentials, "{name}");
+        assert_eq!(
+            (&endpoint["scheme"], &endpoint["honorLabels"]),
+            (&json!("https"), &json!(true)),
+            "{name}"
+        );
+    }
+    let secret = find(&objects, "Secret", "volmedic-metrics-reader");
+    assert_eq!(secret["type"], "kubernetes.io/service-account-token");
+    let binding = find(&objects, "ClusterRoleBinding", "volmedic-metrics-auth");
+    assert_eq!(binding["roleRef"]["name"], "system:auth-delegator");
+    let accounts: Vec<&str> =
+        binding["subjects"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(accounts, ["volmedic-hub", "volmedic-agent", "my-csi-controller-sa"]);
+    for (name, values) in [("as it is", json!({})), ("everything", everything())] {
+        let text = serde_json::to_string(&taken(&values)).unwrap();
+        assert!(!text.contains("metrics-auth") && !text.contains("volmedic-metrics-reader"), "{name}");
+    }
 }
 
 /// OpenShift's admission cannot be had here, so this compares what is asked for with what is allowed.

@@ -1,9 +1,10 @@
-//! The service that takes reports: a real hub process on a real API server, with real tokens.
+//! The service that takes reports, and metrics that need a token: a real hub process on a real API server, with real tokens.
 
 mod bad_input;
 mod bench;
 mod caller;
 mod load;
+mod metrics;
 mod reports;
 mod schema;
 mod senders;
