@@ -163,6 +163,40 @@ mod tests {
 
     type Volume = Arrived<PersistentVolume>;
 
+    /// One object that cannot be read hides no other, so every text of JSON arrives as an object.
+    #[test]
+    fn fuzz_api_objects() {
+        use crate::resource::{NodeVolumeHealth, VolumeHealth};
+        use crate::slim;
+
+        fn arrived<T: Shape>(text: &str) -> bool {
+            let object: Arrived<T> = serde_json::from_str(text).expect("whatever is in it, it has arrived");
+            let _ = (object.name(), object.namespace(), object.uid(), object.created(), object.is_going());
+            object.body.is_ok()
+        }
+        volmedic_testkit::fuzz("api-objects", |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return false };
+            if let Ok(coverage) = crate::ControllerCoverage::parse(text) {
+                let again = crate::ControllerCoverage::parse(&coverage.to_annotation());
+                assert!(again.is_ok(), "{again:?}");
+            }
+            if serde_json::from_str::<&RawValue>(text).is_err() {
+                return false;
+            }
+            let _ = serde_json::from_str::<VolumeHealth>(text);
+            let _ = serde_json::from_str::<NodeVolumeHealth>(text);
+            let readers = [
+                arrived::<slim::Pod>,
+                arrived::<slim::NodePod>,
+                arrived::<slim::Node>,
+                arrived::<PersistentVolume>,
+                arrived::<slim::NodePersistentVolume>,
+                arrived::<crate::addons::CsiAddonsNode>,
+            ];
+            readers.map(|reader| reader(text)).contains(&true)
+        });
+    }
+
     #[test]
     fn one_malformed_object_does_not_take_the_page_with_it() {
         let page = r#"{"kind": "PersistentVolumeList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": [

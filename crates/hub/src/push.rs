@@ -356,6 +356,22 @@ mod tests {
         check("/Volume/properties/volumeHandle/maxLength", volmedic_api::resource::limit::HANDLE);
     }
 
+    #[test]
+    fn fuzz_push_body() {
+        volmedic_testkit::fuzz("push-body", |body| match Report::read(body) {
+            Ok(report) => {
+                let pushed = report.pushed(Timestamp::UNIX_EPOCH);
+                assert!(pushed.expires > Timestamp::UNIX_EPOCH);
+                let _ = report.pushed(Timestamp::MAX);
+                true
+            }
+            Err(wrong) => {
+                assert!(!wrong.to_string().is_empty());
+                false
+            }
+        });
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

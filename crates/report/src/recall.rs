@@ -321,3 +321,18 @@ fn reported(text: &str, driver: &str) -> Option<Stored> {
     let claim = ObjectRef::new(Kind::PersistentVolumeClaim, &metadata.namespace, &metadata.name, &owner.uid);
     (!conditions.is_empty()).then_some(Stored { claim, conditions, at: report.since.0 })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objects that hold what an earlier run reported: events, claims, VolumeHealths.
+    #[test]
+    fn fuzz_recalled() {
+        volmedic_testkit::fuzz("recalled", |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return false };
+            let (event, stored) = (event(text, "volmedic"), stored(text, "volmedic"));
+            event.is_some() || stored.is_some() || reported(text, "disk.example.net").is_some()
+        });
+    }
+}

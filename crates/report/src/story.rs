@@ -207,6 +207,20 @@ mod tests {
         }
     }
 
+    /// An account that may create events may write anything there.
+    #[test]
+    fn fuzz_event_story() {
+        volmedic_testkit::fuzz("event-story", |bytes| {
+            let Some(story) = std::str::from_utf8(bytes).ok().and_then(Story::read) else { return false };
+            let _ = (story.held(), story.thread.subject(), story.thread.fingerprint("uid", true));
+            if let Some(written) = story.write() {
+                let read = Story::read(&written).expect("what was written is read");
+                assert_eq!(read.write(), Some(written), "and nothing of it is lost");
+            }
+            true
+        });
+    }
+
     /// As version 0.1 wrote it on an event. A controller of this version that starts finds there what was reported, and
     /// by the event's name that it is the same event.
     #[test]

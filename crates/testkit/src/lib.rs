@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod control_plane;
 pub mod feature;
 pub mod foreign;
+pub mod fuzz;
 pub mod helm;
 pub mod image;
 pub mod kubernetes;
@@ -36,6 +37,7 @@ mod remains;
 pub use cluster::Cluster;
 pub use control_plane::ControlPlane;
 pub use feature::{Feature, server_has};
+pub use fuzz::fuzz;
 pub use part::Part;
 pub use seed::seed;
 

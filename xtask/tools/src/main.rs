@@ -16,6 +16,7 @@ mod codegen;
 mod deny;
 mod dependencies;
 mod dist;
+mod fuzz;
 mod gallery;
 mod lex;
 mod metrics;
@@ -42,6 +43,7 @@ enum Task {
     Deny(deny::Args),
     Dependencies(dependencies::Args),
     Dist(dist::Args),
+    Fuzz(fuzz::Args),
     Gallery(gallery::Args),
     Simulate(simulate::Args),
     Tidy(tidy::Args),
@@ -67,6 +69,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Deny(args) => deny::run(&Workspace::here()?, &args),
         Task::Dependencies(_) => dependencies::run(&Workspace::here()?),
         Task::Dist(args) => dist::run(&Workspace::here()?, &args),
+        Task::Fuzz(args) => fuzz::run(&Workspace::here()?, &args),
         Task::Gallery(args) => gallery::run(&Workspace::here()?, &args),
         Task::Simulate(args) => simulate::run(&Workspace::here()?, &args),
         Task::Tidy(_) => tidy::run(&Workspace::here()?),

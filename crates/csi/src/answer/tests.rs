@@ -163,3 +163,31 @@ proptest::proptest! {
         let _ = cleaner.healed(&bytes);
     }
 }
+
+/// One target for all answers: what one reader refuses, another may take.
+#[test]
+fn fuzz_csi_answers() {
+    volmedic_testkit::fuzz("csi-answers", |bytes| {
+        let none = Secrets::default();
+        let mut cleaner = Cleaner::new(&none);
+        let mut accepted = Vec::new();
+        accepted.push(wire::Page::read(bytes.to_vec().into()).is_ok_and(|page| {
+            assert_eq!(page.entries().count(), page.entries);
+            page.entries > 0
+        }));
+        if let Ok(health) = cleaner.listed_health(bytes) {
+            assert!(health.volume_id.len() <= MAX_ID);
+            let bounded =
+                |one: &Condition| one.message.len() <= MAX_MESSAGE && one.reason.len() <= MAX_REASON;
+            assert!(health.conditions.iter().all(bounded), "{:?}", health.conditions);
+            accepted.push(true);
+        }
+        accepted.push(cleaner.listed_volume(bytes).is_ok());
+        accepted.push(cleaner.got_health("v", bytes).is_ok());
+        accepted.push(cleaner.got_volume("v", bytes).is_ok());
+        accepted.push(cleaner.backends(bytes).is_ok());
+        accepted.push(cleaner.stats(bytes).is_ok());
+        accepted.push(cleaner.healed(bytes).is_ok());
+        accepted.contains(&true)
+    });
+}

@@ -299,6 +299,27 @@ mod tests {
         assert_eq!(judge(object, pod, csi_node).unwrap_err().label(), expected);
     }
 
+    /// Whatever an account writes that may create CSIAddonsNodes.
+    #[test]
+    fn fuzz_csi_addons_node() {
+        let pod: Pod = serde_json::from_value(pod()).unwrap();
+        let csi_node: CSINode = serde_json::from_value(csi_node()).unwrap();
+        volmedic_testkit::fuzz("csi-addons-node", |bytes| {
+            let Ok(object) = serde_json::from_slice::<CsiAddonsNode>(bytes) else { return false };
+            let _ = generation(&object);
+            match read(&object, &BTreeSet::from(["stor".to_owned()])) {
+                Ok(claimed) => {
+                    assert_eq!(claimed.namespace, "stor");
+                    assert!(claimed.port > 0 && !claimed.pod.contains('/'));
+                    let found = against_pod(&object, &claimed, Some(&pod), false);
+                    let _ = found.map(|(node, _)| against_node(&object, &node, Some(&csi_node)));
+                }
+                Err(why) => assert!(!why.to_string().is_empty() && !why.label().is_empty()),
+            }
+            true
+        });
+    }
+
     #[test]
     fn the_truth_is_believed() {
         assert_eq!(judge(object(), pod(), csi_node()), Ok("10.1.2.3:9070".parse().unwrap()));

@@ -266,3 +266,14 @@ fn use_all(record: &Record) -> Result<(), TestCaseError> {
     }
     Ok(())
 }
+
+#[test]
+fn fuzz_kernel_log() {
+    volmedic_testkit::fuzz("kernel-log", |bytes| {
+        let record = Record::parse(bytes);
+        if let Some(record) = &record {
+            use_all(record).unwrap();
+        }
+        record.is_some_and(|record| !subjects(&record).is_empty())
+    });
+}

@@ -231,3 +231,14 @@ fn use_all(table: &Table, path: &str) {
         assert!(table.of_device(mount.device()).any(|other| other.id() == mount.id()));
     }
 }
+
+#[test]
+fn fuzz_mountinfo() {
+    volmedic_testkit::fuzz("mountinfo", |text| {
+        let lines = text.split(|byte| *byte == b'\n').count();
+        let table = Table::parse(text.to_vec());
+        assert!(table.len() + table.skipped() <= lines);
+        use_all(&table, "/var/lib/k");
+        !table.is_empty()
+    });
+}

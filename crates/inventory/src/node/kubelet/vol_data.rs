@@ -135,6 +135,22 @@ mod tests {
         check(&format!(r#"{{"x":{}"#, "[".repeat(10_000)), "it makes no sense");
     }
 
+    #[test]
+    fn fuzz_vol_data() {
+        volmedic_testkit::fuzz("vol-data", |text| match VolData::parse(text, "pv") {
+            Ok(data) => {
+                for name in [&data.driver, &data.handle] {
+                    assert!(!name.is_empty() && name.len() <= LONGEST_NAME);
+                }
+                true
+            }
+            Err(why) => {
+                assert!(!why.to_string().is_empty());
+                false
+            }
+        });
+    }
+
     proptest! {
         #[test]
         fn whatever_is_in_the_file_is_survived(text in prop::collection::vec(any::<u8>(), 0..300)) {

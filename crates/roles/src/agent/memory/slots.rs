@@ -228,6 +228,14 @@ fn opened(text: &[u8]) -> Result<Option<(u64, Vec<u8>)>, String> {
     Ok(Some((number, page.to_vec())))
 }
 
+/// Whatever is in a slot can be read or is refused, and a page is read as it was written.
+#[cfg(test)]
+pub(super) fn survives(bytes: &[u8]) {
+    let _ = opened(bytes);
+    let text = sealed(7, bytes).unwrap();
+    assert_eq!(opened(&text), Ok(Some((7, bytes.to_vec()))));
+}
+
 fn checksum(head: &str, page: &[u8]) -> String {
     let mut context = Context::new(&SHA256);
     context.update(head.as_bytes());

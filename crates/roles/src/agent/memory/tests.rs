@@ -189,3 +189,21 @@ fn the_place_on_disk_is_taken_at_the_start_and_belongs_to_the_owner_alone() {
         assert!(found.blocks() * 512 >= found.len(), "{} blocks", found.blocks());
     }
 }
+
+/// A file on the node: what is read from it can be written again.
+#[test]
+fn fuzz_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let shelf = Shelf::open(dir.path(), "n").unwrap();
+    volmedic_testkit::fuzz("journal", |bytes| {
+        slots::survives(bytes);
+        let Ok(memory) = shelf.parse(bytes) else { return false };
+        let page = shelf.page(&memory).unwrap();
+        let read = shelf.parse(&page).unwrap();
+        let lengths =
+            |one: &Memory| [one.memos.len(), one.audiences.len(), one.unsent.len(), one.baselines.len()];
+        assert_eq!(lengths(&read), lengths(&memory));
+        assert_eq!(read.unsent, memory.unsent);
+        true
+    });
+}
