@@ -20,6 +20,9 @@ pub const UPDATED_AT: &str = "sidecar.csiaddons.openshift.io/lastUpdatedAt";
 /// Ours: the endpoint serves our relay, in this version of it.
 pub const RELAY: &str = "volmedic.dev/relay";
 pub const RELAY_VERSION: &str = "v1";
+/// Ours: the SHA-256 of the certificate that the relay shows, and of the one that it will show next, as
+/// `sha256:<hex>,sha256:<hex>`.
+pub const RELAY_CERTIFICATES: &str = "volmedic.dev/relay-certificates";
 
 /// The fields we use. Fields that are missing are empty, and unknown ones are passed over.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]

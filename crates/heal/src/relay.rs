@@ -35,8 +35,8 @@ pub use register::RegisterError;
 use register::Registrar;
 use service::Service;
 use tls::Certificates;
-pub use tls::TlsError;
-pub(crate) use tls::{chain, provider};
+pub(crate) use tls::{HOST, chain, fingerprint, provider};
+pub use tls::{TlsError, Validity};
 
 /// How long an API request may take.
 const API: Duration = Duration::from_secs(15);
@@ -64,15 +64,6 @@ pub enum Access {
     CsiAddons,
 }
 
-/// Which certificate is shown.
-#[derive(Debug, Clone)]
-pub enum Certificate {
-    /// PEM files, read again when they change.
-    Files { certificate: PathBuf, key: PathBuf },
-    /// Made at the start; nobody can verify it. Only together with [`Access::CsiAddons`].
-    SelfSigned,
-}
-
 /// Where a relay stands and how it behaves.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -88,12 +79,10 @@ pub struct Options {
     /// More than one driver is served on this node, so the object's name needs the driver's in it.
     pub several_drivers: bool,
     pub kubelet_root: PathBuf,
-    pub certificate: Certificate,
+    pub certificates: Validity,
     pub access: Access,
     /// How long the driver may take to mend one volume.
     pub deadline: Duration,
-    /// How often the certificate files are looked at.
-    pub reread: Duration,
 }
 
 /// Why a relay cannot start.
@@ -103,11 +92,6 @@ pub enum RelayError {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("the relay has no certificate to show")]
     Tls(#[from] TlsError),
-    #[error(
-        "a certificate that nobody can verify was chosen, but callers are to be checked; give the relay certificate \
-         files, or switch to the csi-addons scheme by name"
-    )]
-    Unverifiable,
 }
 
 /// A running relay. Dropping it ends it without a farewell; [`Relay::stop`] also takes its registration back.
@@ -117,7 +101,6 @@ pub struct Relay {
     stop: watch::Sender<bool>,
     server: JoinHandle<()>,
     registrar: JoinHandle<()>,
-    reader: JoinHandle<()>,
 }
 
 impl Relay {
@@ -129,12 +112,7 @@ impl Relay {
         options: Options,
         metrics: Metrics,
     ) -> Result<Self, RelayError> {
-        if matches!(options.certificate, Certificate::SelfSigned)
-            && matches!(options.access, Access::Checked { .. })
-        {
-            return Err(RelayError::Unverifiable);
-        }
-        let certificates = Certificates::load(&options.certificate)?;
+        let certificates = Certificates::make(options.certificates.clone())?;
         let refuse = |source| RelayError::Listen { address: options.listen, source };
         let listener = TcpListener::bind(options.listen).await.map_err(refuse)?;
         let address = listener.local_addr().map_err(refuse)?;
@@ -161,10 +139,9 @@ impl Relay {
                 tracing::error!(%error, "the relay stopped serving");
             }
         });
-        let reader = tokio::spawn(certificates.keep_fresh(options.certificate.clone(), options.reread));
         let registrar = Registrar::new(client.clone(), driver, &options, address.port(), place);
-        let registrar = tokio::spawn(registrar.run(stopped));
-        Ok(Self { address, stop, server, registrar, reader })
+        let registrar = tokio::spawn(registrar.run(certificates, stopped));
+        Ok(Self { address, stop, server, registrar })
     }
 
     /// Where it listens.
@@ -186,7 +163,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        for task in [&self.server, &self.registrar, &self.reader] {
+        for task in [&self.server, &self.registrar] {
             task.abort();
         }
     }

@@ -1,6 +1,6 @@
-//! The way to a relay: TLS to somebody who proves to be one, then a token, which nobody else gets to see.
+//! The way to a relay: TLS to the one that its registration describes, then a token, which no other server gets to see.
 
-mod blind;
+mod verify;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -19,9 +19,8 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{self, CertificateError, ClientConfig, RootCertStore};
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{self, CertificateError};
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Status};
@@ -34,7 +33,7 @@ use volmedic_proto::relay::{Answer, Failure, HealRequest, heal_response};
 
 use super::ports::Surgeon;
 use super::trust::{self, Distrust, Relayed};
-use crate::relay::{CSI_ADDONS_AUDIENCE, chain};
+use crate::relay::{CSI_ADDONS_AUDIENCE, HOST, chain};
 use crate::table::Outcome;
 use crate::tokens;
 use crate::triage::Ticket;
@@ -47,13 +46,9 @@ const LONGEST_TOKEN: u64 = 16 * 1024;
 /// Relays that are kept connected. One more than that costs a handshake.
 const MOST_KEPT: usize = 1024;
 
-/// What proves that a relay is one.
-#[derive(Debug, Clone)]
+/// Which tokens relays get. That a relay is one, its certificate proves.
+#[derive(Debug, Clone, Default)]
 pub struct Trust {
-    /// The authority that signs relays' certificates, as a PEM file, read again for every connection.
-    pub authority: PathBuf,
-    /// The name in the certificate; by default `volmedic-relay.<namespace of the relay>.svc`.
-    pub server_name: Option<String>,
     /// This process's token for all relays, as a file, read again for every call. It must be made for their audience. Without
     /// one, each call gets a token that was made for that node's relays.
     pub token: Option<PathBuf>,
@@ -91,8 +86,6 @@ impl Trust {
 /// Why a relay cannot be asked.
 #[derive(Debug, Error)]
 pub enum DialError {
-    #[error("the authority for relays' certificates, {path}, cannot be used: {why}")]
-    Authority { path: PathBuf, why: String },
     #[error("the token for relays, {path}, cannot be used: {why}")]
     Token { path: PathBuf, why: String },
     #[error(
@@ -107,16 +100,21 @@ pub enum DialError {
     NoToken { node: String, why: String },
     #[error("nothing was sent to {address}: {why}")]
     Moved { address: SocketAddr, why: String },
-    #[error("the relay's name {name} cannot be in a certificate")]
-    Name { name: String },
+    #[error(
+        "the registration of the relay at {address} names no certificate, so nothing was sent there; upgrade the agent on node \
+         {node}"
+    )]
+    NoCertificate { address: SocketAddr, node: String },
     #[error("the relay at {address} cannot be reached")]
     Connect { address: SocketAddr, source: io::Error },
     #[error("nobody answered at {address} in time")]
     Silent { address: SocketAddr },
-    #[error("the certificate of the relay at {address} has run out; renew it")]
+    #[error(
+        "the certificate of the relay at {address} has run out; the agent there renews it every day, so its log says why not"
+    )]
     Expired { address: SocketAddr },
-    #[error("who answers at {address} does not prove to be a relay: {why}")]
-    Untrusted { address: SocketAddr, why: String },
+    #[error("the server at {address} does not prove to be the relay on node {node}: {why}")]
+    Untrusted { address: SocketAddr, node: String, why: String },
     #[error("who answers at {address} does not speak TLS properly: {why}")]
     Tls { address: SocketAddr, why: String },
 }
@@ -125,13 +123,12 @@ impl DialError {
     /// A label for metrics; a closed list.
     pub fn label(&self) -> &'static str {
         match self {
-            Self::Authority { .. } => "authority",
             Self::Token { .. } => "token",
             Self::Dangerous { .. } => "dangerous_token",
             Self::Unreviewed { .. } => "unreviewed_token",
             Self::NoToken { .. } => "no_token",
             Self::Moved { .. } => "moved",
-            Self::Name { .. } => "name",
+            Self::NoCertificate { .. } => "no_certificate",
             Self::Connect { .. } => "connect",
             Self::Silent { .. } => "silent",
             Self::Expired { .. } => "expired_certificate",
@@ -158,8 +155,8 @@ impl std::fmt::Debug for Dialer {
     }
 }
 
-/// A relay that has restarted is another one.
-type Key = (SocketAddr, Box<str>);
+/// A relay that has restarted, or changes its certificate, is connected again.
+type Key = (SocketAddr, Box<str>, Arc<[Box<str>]>);
 
 impl Dialer {
     pub fn new(client: Client, trust: Trust) -> Self {
@@ -198,13 +195,13 @@ impl Dialer {
     }
 
     async fn channel(&self, relay: &Relayed) -> Result<Channel, DialError> {
-        let key = (relay.address, relay.generation.clone());
+        let key = (relay.address, relay.generation.clone(), relay.certificates.clone());
         if let Some(channel) = self.kept.lock().get(&key) {
             return Ok(channel.clone());
         }
         let stream = self.dial(relay).await?;
         let once = Mutex::new(Some(stream));
-        // The channel would dial again on its own, without looking at the authority anew; it gets an error instead.
+        // The channel would dial again on its own, without checking the pod again; it gets an error instead.
         let connector = tower::service_fn(move |_: Uri| {
             let stream = once.lock().take();
             async move { stream.map(TokioIo::new).ok_or_else(|| io::Error::other("the connection has ended")) }
@@ -215,8 +212,8 @@ impl Dialer {
             .keep_alive_while_idle(false);
         let channel = endpoint.connect_with_connector_lazy(connector);
         let mut kept = self.kept.lock();
-        // What the relay was before it restarted is of no use any more.
-        kept.retain(|(address, generation), _| *address != relay.address || *generation == relay.generation);
+        // What the relay was before is of no use any more.
+        kept.retain(|kept, _| kept.0 != relay.address || *kept == key);
         if kept.len() < MOST_KEPT {
             kept.insert(key, channel.clone());
         }
@@ -225,29 +222,29 @@ impl Dialer {
 
     fn forget(&self, relay: &Relayed) {
         let mut kept = self.kept.lock();
-        kept.retain(|(address, _), _| *address != relay.address);
+        kept.retain(|(address, ..), _| *address != relay.address);
     }
 
     async fn dial(&self, relay: &Relayed) -> Result<TlsStream<TcpStream>, DialError> {
-        let Trust { authority, server_name, token: _, unverified: _ } = &*self.trust;
         let address = relay.address;
         self.pod_is_still_there(relay).await?;
-        let name = match server_name {
-            Some(name) => name.clone(),
-            None => format!("volmedic-relay.{}.svc", relay.namespace),
+        let named = match self.trust.of_csi_addons(relay) {
+            Some(_) => None,
+            None if relay.certificates.is_empty() => {
+                return Err(DialError::NoCertificate { address, node: relay.node.to_string() });
+            }
+            None => Some(relay.certificates.clone()),
         };
-        let host = ServerName::try_from(name.clone()).map_err(|_| DialError::Name { name })?;
-        let config = match self.trust.of_csi_addons(relay) {
-            Some(_) => blind::config().map_err(|why| DialError::Tls { address, why })?,
-            None => config(authority)?,
-        };
+        let tls = |error: &dyn std::error::Error| DialError::Tls { address, why: chain(error) };
+        let config = verify::config(named).map_err(|error| tls(&error))?;
+        let host = ServerName::try_from(HOST).map_err(|error| tls(&error))?;
         let connect = async {
             let stream =
                 TcpStream::connect(address).await.map_err(|source| DialError::Connect { address, source })?;
             // Answers are waited for one by one.
             let _ = stream.set_nodelay(true);
             let connector = TlsConnector::from(Arc::new(config));
-            connector.connect(host, stream).await.map_err(|error| refused(address, &error))
+            connector.connect(host, stream).await.map_err(|error| refused(relay, &error))
         };
         timeout(SHORT, connect).await.unwrap_or(Err(DialError::Silent { address }))
     }
@@ -395,35 +392,18 @@ fn is_healer(capability: Capability) -> bool {
     matches!(capability.r#type, Some(Type::VolumeHealer(healer)) if healer.r#type == volume_healer::Type::VolumeHealer as i32)
 }
 
-fn config(authority: &Path) -> Result<ClientConfig, DialError> {
-    let unusable = |why: String| DialError::Authority { path: authority.to_owned(), why };
-    let text = std::fs::read(authority).map_err(|error| unusable(error.to_string()))?;
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&text) {
-        let certificate = certificate.map_err(|error| unusable(error.to_string()))?;
-        roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
-    }
-    if roots.is_empty() {
-        return Err(unusable("it holds no certificate".to_owned()));
-    }
-    let mut config = ClientConfig::builder_with_provider(crate::relay::provider())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(error.to_string()))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(config)
-}
-
-fn refused(address: SocketAddr, error: &io::Error) -> DialError {
+fn refused(relay: &Relayed, error: &io::Error) -> DialError {
+    let address = relay.address;
+    let untrusted = |why: String| DialError::Untrusted { address, node: relay.node.to_string(), why };
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     match cause {
         Some(rustls::Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         )) => DialError::Expired { address },
-        Some(rustls::Error::InvalidCertificate(why)) => {
-            DialError::Untrusted { address, why: why.to_string() }
+        Some(rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)) => {
+            untrusted("it shows a certificate that the registration of that relay does not name".to_owned())
         }
+        Some(rustls::Error::InvalidCertificate(why)) => untrusted(why.to_string()),
         _ => DialError::Tls { address, why: error.to_string() },
     }
 }

@@ -87,7 +87,7 @@ impl Registry {
         let objects = Api::<Arrived<CsiAddonsNode>>::all(self.client.clone());
         let mut events = pin!(watcher(objects, watcher::Config::default()).default_backoff());
         let mut book = Book { seen: BTreeMap::new(), served: HashMap::new(), news };
-        let mut looks: JoinSet<(Key, Box<str>, Result<Relayed, Distrust>)> = JoinSet::new();
+        let mut looks: JoinSet<(Key, CsiAddonsNode, Result<Relayed, Distrust>)> = JoinSet::new();
         let mut listed: BTreeSet<Key> = BTreeSet::new();
         let mut told = false;
         loop {
@@ -96,12 +96,11 @@ impl Registry {
             {
                 let look = self.clone_for_look();
                 looks.spawn(async move {
-                    let generation = trust::generation(&object);
                     let found = caught(look.look_into(&object)).await;
                     let found = found.unwrap_or_else(|panic| {
                         Err(Distrust::Unknown(format!("internal error (bug): checking it panicked: {panic}")))
                     });
-                    (key, generation, found)
+                    (key, object, found)
                 });
             }
             let nap = book.next_time().filter(|_| looks.len() < AT_ONCE);
@@ -126,8 +125,8 @@ impl Registry {
                     },
                     None => return,
                 },
-                Some(Ok((key, generation, found))) = looks.join_next() => {
-                    self.looked(&mut book, &key, &generation, found).await;
+                Some(Ok((key, object, found))) = looks.join_next() => {
+                    self.looked(&mut book, &key, &object, found).await;
                 }
                 () = sleep_until(nap.unwrap_or_else(Instant::now)), if nap.is_some() => {}
                 () = book.news.closed() => return,
@@ -158,9 +157,15 @@ impl Registry {
         }
     }
 
-    async fn looked(&self, book: &mut Book, key: &Key, generation: &str, found: Result<Relayed, Distrust>) {
+    async fn looked(
+        &self,
+        book: &mut Book,
+        key: &Key,
+        object: &CsiAddonsNode,
+        found: Result<Relayed, Distrust>,
+    ) {
         let Some(seen) = book.seen.get_mut(key) else { return };
-        if *trust::generation(&seen.object) != *generation {
+        if *seen.object != *object {
             // It changed meanwhile and is due again.
             return;
         }
@@ -223,6 +228,7 @@ impl Look {
             pod_uid: object.annotation(CREATED_BY).into(),
             address,
             generation: trust::generation(object),
+            certificates: trust::certificates(object),
         };
         self.dialer.introduce(&relay).await?;
         Ok(relay)

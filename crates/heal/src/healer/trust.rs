@@ -9,12 +9,14 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::storage::v1::CSINode;
 use thiserror::Error;
 use volmedic_api::addons::{
-    CREATED_BY, CsiAddonsNode, CsiAddonsNodeDriver, RELAY, RELAY_VERSION, UPDATED_AT,
+    CREATED_BY, CsiAddonsNode, CsiAddonsNodeDriver, RELAY, RELAY_CERTIFICATES, RELAY_VERSION, UPDATED_AT,
 };
 
 const LONGEST_NAME: usize = 253;
 const LONGEST_DRIVER: usize = 63;
 const LONGEST_NODE_ID: usize = 256;
+/// The one that is shown, and the one that will be.
+const MOST_CERTIFICATES: usize = 2;
 
 /// A relay that is what it says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct Relayed {
     pub address: SocketAddr,
     /// Another one after each restart of the relay or its driver.
     pub generation: Box<str>,
+    /// The certificates that it may show, by their SHA-256, as its registration names them.
+    pub certificates: Arc<[Box<str>]>,
 }
 
 /// Why a registration is not believed. It is never dialled.
@@ -246,6 +250,13 @@ pub(super) fn against_node(
     Err(Distrust::OtherNode { given, node: node.to_owned() })
 }
 
+/// The fingerprints that the registration names. Only the agent on the relay's node may write them.
+pub(super) fn certificates(object: &CsiAddonsNode) -> Arc<[Box<str>]> {
+    let named = object.annotation(RELAY_CERTIFICATES).split(',');
+    let proper = named.filter(|one| one.len() == "sha256:".len() + 64 && one.starts_with("sha256:"));
+    proper.take(MOST_CERTIFICATES).map(Into::into).collect()
+}
+
 /// Which life of the relay and its driver it is. An object that was deleted and written again says the same.
 pub(super) fn generation(object: &CsiAddonsNode) -> Box<str> {
     let shorten = |text: &str| text.chars().take(64).collect::<String>();
@@ -363,6 +374,7 @@ mod tests {
             pod_uid: "p-1".into(),
             address: "10.1.2.3:9070".parse().unwrap(),
             generation: "1".into(),
+            certificates: Arc::default(),
         };
         let check = |change: fn(&mut Value)| {
             let mut pod = pod();
@@ -383,6 +395,22 @@ mod tests {
             let why = check(change).unwrap_err();
             assert!(why.contains(said), "{said}: {why}");
         }
+    }
+
+    #[test]
+    fn two_certificates_are_named_at_most_and_each_by_a_whole_hash() {
+        let check = |text: &str, expected: &[&str]| {
+            let mut object = object();
+            object["metadata"]["annotations"][RELAY_CERTIFICATES] = json!(text);
+            let named = certificates(&serde_json::from_value(object).unwrap());
+            assert_eq!(named.iter().map(|one| &**one).collect::<Vec<_>>(), expected, "{text}");
+        };
+        let [a, b, c] = ["a", "b", "c"].map(|letter| format!("sha256:{}", letter.repeat(64)));
+        check("", &[]);
+        check(&a, &[&a]);
+        check(&format!("{a},{b},{c}"), &[&a, &b]);
+        check(&format!("sha256:,{},,{b}", &a[..70]), &[&b]);
+        check(&a.replace("sha256", "sha1.."), &[]);
     }
 
     #[test]

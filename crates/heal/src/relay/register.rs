@@ -18,12 +18,13 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use volmedic_api::addons::{
-    CREATED_BY, CsiAddonsNode, CsiAddonsNodeDriver, RELAY, RELAY_VERSION, UPDATED_AT,
+    CREATED_BY, CsiAddonsNode, CsiAddonsNodeDriver, RELAY, RELAY_CERTIFICATES, RELAY_VERSION, UPDATED_AT,
 };
 use volmedic_csi::{Backoff, Driver, HEALER_FIELD, State};
 
 use super::door::Registered;
 use super::names::object_name;
+use super::tls::Certificates;
 use super::{API, Options};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -107,8 +108,8 @@ impl Registrar {
         }
     }
 
-    /// Until told to stop.
-    pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
+    /// Until told to stop. Renews the certificate too, because the registration names it.
+    pub(super) async fn run(self, mut certificates: Certificates, mut stopped: watch::Receiver<bool>) {
         let mut state = self.driver.watch();
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut rarely = Backoff::new(FIRST_LOOK, LONGEST_LOOK);
@@ -120,20 +121,26 @@ impl Registrar {
         loop {
             let wish = wish(&state.borrow_and_update());
             let mut failed = None;
-            if wish != Wish::Keep && done.as_ref() != Some(&wish) {
+            let named = match wish {
+                Wish::Register { .. } => certificates.fingerprints(),
+                Wish::Withdraw | Wish::Keep => String::new(),
+            };
+            let wanted = Some((wish.clone(), named));
+            if wish != Wish::Keep && done != wanted {
                 // Written again after somebody deleted it, it carries the same time: nothing has restarted.
                 let since = match &life {
                     Some((lived, since)) if *lived == wish => *since,
                     _ => Timestamp::now(),
                 };
-                life = Some((wish.clone(), since));
-                match self.fulfil(&wish, since).await {
+                life = Some((wish, since));
+                match self.fulfil(wanted.as_ref(), since).await {
                     Ok(()) => {
                         backoff.succeeded();
                         rarely.succeeded();
                         told.clear();
                         written = Instant::now();
-                        done = Some(wish);
+                        done = wanted;
+                        certificates.named();
                     }
                     Err(error) => {
                         let text = super::tls::chain(&error);
@@ -167,6 +174,7 @@ impl Registrar {
             tokio::select! {
                 _ = stopped.wait_for(|stop| *stop) => break,
                 changed = state.changed() => if changed.is_err() { break },
+                () = certificates.due() => certificates.step(self.place.borrow().is_some()),
                 () = wait => if failed.is_none() {
                     tracing::info!("the relay's CSIAddonsNode was deleted and is written again");
                     done = None;
@@ -178,18 +186,26 @@ impl Registrar {
         }
     }
 
-    async fn fulfil(&self, wish: &Wish, since: Timestamp) -> Result<(), RegisterError> {
-        match wish {
-            Wish::Register { driver, generation } => self.register(driver, *generation, since).await,
-            Wish::Withdraw => {
+    async fn fulfil(&self, wanted: Option<&(Wish, String)>, since: Timestamp) -> Result<(), RegisterError> {
+        match wanted {
+            Some((Wish::Register { driver, generation }, named)) => {
+                self.register(driver, *generation, since, named).await
+            }
+            Some((Wish::Withdraw, _)) => {
                 tracing::warn!("the driver does not announce VOLUME_HEALER, so the relay is not registered");
                 self.withdraw().await
             }
-            Wish::Keep => Ok(()),
+            Some((Wish::Keep, _)) | None => Ok(()),
         }
     }
 
-    async fn register(&self, driver: &str, generation: u64, since: Timestamp) -> Result<(), RegisterError> {
+    async fn register(
+        &self,
+        driver: &str,
+        generation: u64,
+        since: Timestamp,
+        certificates: &str,
+    ) -> Result<(), RegisterError> {
         let who = self.who().await?;
         let suffix = if self.several { format!("{}-{driver}", who.name) } else { who.name.clone() };
         let name = object_name(&self.node_id, &self.namespace, &who.kind, &suffix);
@@ -197,6 +213,7 @@ impl Registrar {
             (CREATED_BY.to_owned(), who.pod_uid.clone()),
             (UPDATED_AT.to_owned(), since.to_string()),
             (RELAY.to_owned(), RELAY_VERSION.to_owned()),
+            (RELAY_CERTIFICATES.to_owned(), certificates.to_owned()),
         ]);
         let spec = CsiAddonsNodeDriver {
             name: driver.to_owned(),

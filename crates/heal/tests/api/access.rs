@@ -1,15 +1,15 @@
 //! Who gets in, and who is told why not.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use volmedic_heal::Outcome;
-use volmedic_heal::healer::{Dialer, Trust, Unverified};
-use volmedic_heal::relay::{Access, CSI_ADDONS_AUDIENCE, Certificate, Metrics, Refused, Relay, RelayError};
+use volmedic_heal::healer::{Dialer, Relayed, Trust, Unverified};
+use volmedic_heal::relay::{Access, CSI_ADDONS_AUDIENCE, Metrics, Options, Refused};
 use volmedic_proto::relay::HealRequest;
 
-use crate::pki::Authority;
 use crate::stage::{AUDIENCE, PATIENCE, Stage, eventually};
 
 const DEADLINE: Duration = PATIENCE;
@@ -32,7 +32,7 @@ async fn each_wrong_token_is_refused_counted_and_named() {
     let (_driver, metrics) = (fake.serve(), Metrics::default());
     let relay = stage.relay(&fake, &metrics).await;
     let pv = stage.volume("data", "vol-1").await;
-    let relayed = stage.relayed(&relay);
+    let relayed = stage.relayed(&relay).await;
     let other_audience = stage.token("volmedic-hub", Some("somebody-else")).await;
     let no_right = stage.token("stranger", Some(AUDIENCE)).await;
     for (token, counted, named) in [
@@ -70,66 +70,58 @@ async fn a_call_without_a_token_and_plain_text_are_refused() {
     eventually("plain text is counted", async || metrics.refused(Refused::PlainText) == 1).await;
     // The healer itself never calls without one.
     std::fs::write(stage.token_file(), "").unwrap();
-    let why = why(stage.dialer().ask(&stage.relayed(&relay), request("pv"), DEADLINE).await);
+    let why = why(stage.dialer().ask(&stage.relayed(&relay).await, request("pv"), DEADLINE).await);
     assert!(why.contains("the token for relays") && why.contains("it is empty"), "{why}");
     relay.stop().await;
 }
 
+/// An attacker who has one node, and gets the connections to another one.
 #[tokio::test]
-async fn a_certificate_that_proves_nothing_gets_no_token() {
+async fn a_relay_of_another_node_gets_no_token() {
+    let (stage, other) = (Stage::new().await, Stage::new().await);
+    let (fake, stranger) = (stage.fake(), other.fake());
+    let (_driver, _other_driver) = (fake.serve(), stranger.serve());
+    let (metrics, others) = (Metrics::default(), Metrics::default());
+    let relay = stage.relay(&fake, &metrics).await;
+    let captured = other.relay(&stranger, &others).await;
+    let pv = stage.volume("data", "vol-1").await;
+    let honest = stage.relayed(&relay).await;
+    let ask = async |relayed: &Relayed| stage.dialer().ask(relayed, request(&pv), DEADLINE).await;
+
+    let redirected = Relayed { address: captured.address(), ..honest.clone() };
+    let refused = why(ask(&redirected).await);
+    let named = format!("does not prove to be the relay on node {}", stage.node);
+    assert!(refused.contains(&named) && refused.contains("does not name"), "{refused}");
+    eventually("the handshake ended there", async || others.refused(Refused::Handshake) == 1).await;
+    assert!(stranger.asked().is_empty());
+
+    // One that is older than this hub names none.
+    let refused = why(ask(&Relayed { certificates: Arc::default(), ..honest.clone() }).await);
+    assert!(refused.contains("names no certificate") && refused.contains("upgrade the agent"), "{refused}");
+    assert_eq!(metrics.refused(Refused::Handshake), 0, "it was dialled");
+    assert!(ask(&honest).await.is_well());
+    relay.stop().await;
+    captured.stop().await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_has_run_out_is_refused_by_that_name() {
     let stage = Stage::new().await;
     let fake = stage.fake();
     let (_driver, metrics) = (fake.serve(), Metrics::default());
-    let relay = stage.relay(&fake, &metrics).await;
-    let pv = stage.volume("data", "vol-1").await;
-    let relayed = stage.relayed(&relay);
-    let ask = async |trust: Trust| {
-        Dialer::new(stage.client.clone(), trust).ask(&relayed, request(&pv), DEADLINE).await
-    };
-
-    let stranger = Authority::new(stage.folder.path(), "stranger");
-    drop(stranger);
-    let trust = Trust { authority: stage.folder.path().join("stranger.crt"), ..stage.trust() };
-    let refused = why(ask(trust).await);
-    assert!(refused.contains("does not prove to be a relay"), "{refused}");
-
-    let trust = Trust { server_name: Some("other.example".into()), ..stage.trust() };
-    let refused = why(ask(trust).await);
-    assert!(refused.contains("does not prove to be a relay"), "{refused}");
-
-    let trust = Trust { authority: stage.folder.path().join("missing.crt"), ..stage.trust() };
-    let refused = why(ask(trust).await);
-    assert!(refused.contains("authority") && refused.contains("missing.crt"), "{refused}");
-
-    // The file runs out while the relay runs; it is read again, and a connection made then is refused.
-    let name = format!("volmedic-relay.{}.svc", stage.namespace);
-    stage.authority.issue(&name, 2021);
-    eventually("the expired certificate is shown", async || {
-        matches!(ask(stage.trust()).await, Outcome::NotReached { why } if why.contains("has run out; renew it"))
+    let short = |options: &mut Options| options.certificates.lifetime = Duration::ZERO;
+    let relay = stage.relay_with(&fake, &metrics, short).await;
+    let relayed = stage.relayed(&relay).await;
+    eventually("it has run out", async || {
+        let outcome = stage.dialer().ask(&relayed, request("pv"), DEADLINE).await;
+        matches!(outcome, Outcome::NotReached { why } if why.contains("has run out"))
     })
     .await;
-    assert!(fake.asked().is_empty() || fake.asked().iter().all(|asked| asked.volume_id == "vol-1"));
-    // And renewed again.
-    stage.authority.issue(&name, 2099);
-    eventually("the renewed certificate is shown", async || ask(stage.trust()).await.is_well()).await;
     relay.stop().await;
 }
 
 #[tokio::test]
-async fn a_broken_certificate_file_leaves_the_old_one_in_place() {
-    let stage = Stage::new().await;
-    let fake = stage.fake();
-    let (_driver, metrics) = (fake.serve(), Metrics::default());
-    let relay = stage.relay(&fake, &metrics).await;
-    let pv = stage.volume("data", "vol-1").await;
-    std::fs::write(stage.folder.path().join("tls.crt"), "half a certif").unwrap();
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(stage.dialer().ask(&stage.relayed(&relay), request(&pv), DEADLINE).await.is_well());
-    relay.stop().await;
-}
-
-#[tokio::test]
-async fn the_scheme_of_csi_addons_takes_any_token_and_only_when_asked_for_by_name() {
+async fn the_scheme_of_csi_addons_takes_any_token() {
     let stage = Stage::new().await;
     let fake = stage.fake();
     let (_driver, metrics) = (fake.serve(), Metrics::default());
@@ -137,20 +129,10 @@ async fn the_scheme_of_csi_addons_takes_any_token_and_only_when_asked_for_by_nam
     let pv = stage.volume("data", "vol-1").await;
     let any = stage.token("stranger", Some(CSI_ADDONS_AUDIENCE)).await;
     std::fs::write(stage.token_file(), any).unwrap();
-    assert!(stage.dialer().ask(&stage.relayed(&relay), request(&pv), DEADLINE).await.is_well());
+    assert!(stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await.is_well());
     std::fs::write(stage.token_file(), "made-up").unwrap();
-    let refused = why(stage.dialer().ask(&stage.relayed(&relay), request(&pv), DEADLINE).await);
+    let refused = why(stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await);
     assert!(refused.contains("does not take the token"), "{refused}");
-    relay.stop().await;
-
-    let mut options = stage.relay_options("agent-x");
-    options.certificate = Certificate::SelfSigned;
-    let refused = Relay::start(&stage.client, fake.connect(), options.clone(), metrics.clone()).await;
-    assert!(matches!(refused, Err(RelayError::Unverifiable)));
-    options.access = Access::CsiAddons;
-    let relay = Relay::start(&stage.client, fake.connect(), options, metrics).await.unwrap();
-    let refused = why(stage.dialer().ask(&stage.relayed(&relay), request(&pv), DEADLINE).await);
-    assert!(refused.contains("does not prove to be a relay"), "our own healer is not fooled: {refused}");
     relay.stop().await;
 }
 
@@ -159,12 +141,10 @@ async fn who_proves_nothing_is_asked_only_by_name_and_gets_another_token() {
     let stage = Stage::new().await;
     let fake = stage.fake();
     let (_driver, metrics) = (fake.serve(), Metrics::default());
-    let scheme = |options: &mut volmedic_heal::relay::Options| {
-        (options.access, options.certificate) = (Access::CsiAddons, Certificate::SelfSigned);
-    };
-    let relay = stage.relay_with(&fake, &metrics, scheme).await;
+    let relay = stage.relay_with(&fake, &metrics, |options| options.access = Access::CsiAddons).await;
     let pv = stage.volume("data", "vol-1").await;
-    let relayed = stage.relayed(&relay);
+    // A sidecar of csi-addons names no certificate.
+    let relayed = Relayed { certificates: Arc::default(), ..stage.relayed(&relay).await };
     let token = stage.folder.path().join("csi-addons-token");
     std::fs::write(&token, stage.token("volmedic-hub", Some(CSI_ADDONS_AUDIENCE)).await).unwrap();
     let ask = async |driver: &str| {
@@ -173,7 +153,7 @@ async fn who_proves_nothing_is_asked_only_by_name_and_gets_another_token() {
         Dialer::new(stage.client.clone(), trust).ask(&relayed, request(&pv), DEADLINE).await
     };
     let refused = why(ask("another.example.net").await);
-    assert!(refused.contains("does not prove to be a relay"), "{refused}");
+    assert!(refused.contains("names no certificate"), "{refused}");
     assert!(fake.asked().is_empty());
     // The token of all other relays would be refused here: it is for another audience.
     assert!(ask(&stage.driver).await.is_well());
@@ -186,12 +166,9 @@ async fn a_token_that_the_api_server_accepts_is_sent_to_nobody() {
     let stage = Stage::new().await;
     let fake = stage.fake();
     let (_driver, metrics) = (fake.serve(), Metrics::default());
-    let scheme = |options: &mut volmedic_heal::relay::Options| {
-        (options.access, options.certificate) = (Access::CsiAddons, Certificate::SelfSigned);
-    };
-    let relay = stage.relay_with(&fake, &metrics, scheme).await;
+    let relay = stage.relay_with(&fake, &metrics, |options| options.access = Access::CsiAddons).await;
     let pv = stage.volume("data", "vol-1").await;
-    let relayed = stage.relayed(&relay);
+    let relayed = stage.relayed(&relay).await;
     let token = stage.folder.path().join("csi-addons-token");
     let unverified = Some(Unverified { drivers: [stage.driver.clone()].into(), token: token.clone() });
     let trust = Trust { unverified, ..stage.trust() };
@@ -221,7 +198,7 @@ async fn a_relay_whose_pod_was_replaced_is_not_dialled() {
     let (_driver, metrics) = (fake.serve(), Metrics::default());
     let relay = stage.relay(&fake, &metrics).await;
     let pv = stage.volume("data", "vol-1").await;
-    let relayed = stage.relayed(&relay);
+    let relayed = stage.relayed(&relay).await;
     assert!(stage.dialer().ask(&relayed, request(&pv), DEADLINE).await.is_well());
     let asked = fake.asked().len();
     let pods =
@@ -235,7 +212,7 @@ async fn a_relay_whose_pod_was_replaced_is_not_dialled() {
     let refused = why(stage.dialer().ask(&relayed, request(&pv), DEADLINE).await);
     assert!(refused.contains("agent-x was replaced by another one"), "{refused}");
     assert_eq!(fake.asked().len(), asked);
-    assert!(stage.dialer().ask(&stage.relayed(&relay), request(&pv), DEADLINE).await.is_well());
+    assert!(stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await.is_well());
     relay.stop().await;
 }
 
@@ -248,7 +225,7 @@ async fn each_node_gets_a_token_that_is_of_no_use_at_another() {
     let of = |node: &str| Access::Checked { audience: volmedic_heal::relay::audience_of(node) };
     let relay = stage.relay_with(&fake, &metrics, |options| options.access = of(&stage.node)).await;
     let pv = stage.volume("data", "vol-1").await;
-    let relayed = stage.relayed(&relay);
+    let relayed = stage.relayed(&relay).await;
     // With the rights that are shipped.
     let hub = stage.plane.client_for(&stage.namespace, "volmedic-hub").await.unwrap();
     let dialer = Dialer::new(hub, Trust { token: None, ..stage.trust() });

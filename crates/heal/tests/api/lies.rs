@@ -7,7 +7,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use volmedic_api::addons::{CREATED_BY, RELAY, UPDATED_AT};
+use volmedic_api::addons::{CREATED_BY, RELAY, RELAY_CERTIFICATES, UPDATED_AT};
 use volmedic_heal::healer::{Metrics, Options, Registry, RelayNews};
 
 use crate::stage::{Stage, create, eventually};
@@ -72,11 +72,18 @@ async fn liars_are_named_and_never_dialled() {
     sidecar["metadata"]["annotations"].as_object_mut().unwrap().remove(RELAY);
     create(&stage.registrations(), sidecar).await;
     eventually("not_ours", async || metrics.distrusted("not_ours") >= 1).await;
+    // Without the certificate that it will show, nothing can be proved.
+    let mut bare = honest.clone();
+    bare["metadata"]["name"] = json!("names-no-certificate");
+    create(&stage.registrations(), bare).await;
+    eventually("peer", async || metrics.distrusted("peer") >= 1).await;
     assert_eq!(caught.load(Ordering::Relaxed), 0, "somebody was dialled");
 
     // Everything about this one is true, except that who listens there is no relay. It gets no further than TLS.
+    let mut honest = honest;
+    honest["metadata"]["annotations"][RELAY_CERTIFICATES] = json!(format!("sha256:{}", "a".repeat(64)));
     create(&stage.registrations(), honest).await;
-    eventually("peer", async || metrics.distrusted("peer") >= 1 || caught.load(Ordering::Relaxed) > 0).await;
+    eventually("it is dialled", async || caught.load(Ordering::Relaxed) > 0).await;
     assert!(heard.try_recv().is_err(), "nobody was trusted");
 }
 

@@ -7,11 +7,11 @@ mod healing;
 mod kind;
 mod lies;
 mod needed;
-mod pki;
 mod poison;
 mod poisoned;
 mod registration;
 mod relaying;
+mod renewal;
 mod stage;
 
 #[allow(dead_code, reason = "the controller's tests use the rest")]

@@ -243,7 +243,8 @@ async fn call(stage: &Stage, client: &Client, trust: Trust) -> Result<(), String
         .await;
     let pv = stage.volume("data", "vol-1").await;
     let request = HealRequest { persistent_volume: pv, ..HealRequest::default() };
-    let outcome = Dialer::new(client.clone(), trust).ask(&stage.relayed(&relay), request, PATIENCE).await;
+    let outcome =
+        Dialer::new(client.clone(), trust).ask(&stage.relayed(&relay).await, request, PATIENCE).await;
     relay.stop().await;
     match outcome {
         Outcome::Well { .. } => Ok(()),

@@ -59,7 +59,7 @@ async fn the_driver_gets_what_kubelet_would_give_it() {
     std::fs::create_dir_all(folder.join(sha256("vol-s")).join("globalmount")).unwrap();
 
     let asked = HealRequest { volume_handle: "vol-s".into(), node: stage.node.clone(), ..request(&pv) };
-    assert!(stage.dialer().ask(&stage.relayed(&relay), asked, DEADLINE).await.is_well());
+    assert!(stage.dialer().ask(&stage.relayed(&relay).await, asked, DEADLINE).await.is_well());
     let asked = fake.asked();
     let paths: Vec<_> = asked.iter().map(|asked| asked.volume_path.clone()).collect();
     assert_eq!(paths, targets.map(|target| target.display().to_string()));
@@ -122,10 +122,10 @@ async fn a_secret_is_in_no_log_no_answer_and_no_metric() {
     let relay = stage.relay(&fake, &metrics).await;
     let pv = secretive(&stage).await;
     stage.publish(&pv, "uid-1");
-    let first = stage.dialer().ask(&stage.relayed(&relay), request(&pv), DEADLINE).await;
+    let first = stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await;
     assert_eq!(first, Outcome::StillIll { message: "mount -o pass=[secret] failed".into() });
     stage.publish(&pv, "uid-2");
-    let second = stage.dialer().ask(&stage.relayed(&relay), request(&pv), DEADLINE).await;
+    let second = stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await;
     assert_eq!(fake.asked().last().unwrap().secrets["password"], SECRET, "it did reach the driver");
     relay.stop().await;
     let mut scraped = String::new();
@@ -149,7 +149,7 @@ async fn the_drivers_own_error_is_told_apart_and_a_refused_secret_is_not_sent_tw
     let relay = stage.relay(&fake, &metrics).await;
     let pv = secretive(&stage).await;
     stage.publish(&pv, "uid-1");
-    let relayed = stage.relayed(&relay);
+    let relayed = stage.relayed(&relay).await;
     let Outcome::Failed { kind: Kind::Unauthenticated, message, secret: Some(version) } =
         stage.dialer().ask(&relayed, request(&pv), DEADLINE).await
     else {
@@ -190,7 +190,7 @@ async fn every_code_of_the_driver_comes_back_as_it_was() {
         Code::FailedPrecondition,
     ] {
         codes.lock().unwrap().push(code);
-        let outcome = stage.dialer().ask(&stage.relayed(&relay), request(&pv), DEADLINE).await;
+        let outcome = stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await;
         let Outcome::Failed { kind, message, .. } = &outcome else { panic!("{code}: {outcome:?}") };
         assert_eq!(*kind, Kind::from_code(code));
         assert!(message.contains("because"), "{message}");
@@ -204,7 +204,7 @@ async fn what_is_not_to_be_mended_here_never_reaches_the_driver() {
     let fake = stage.fake();
     let (_driver, metrics) = (fake.serve(), Metrics::default());
     let relay = stage.relay(&fake, &metrics).await;
-    let (dialer, relayed) = (stage.dialer(), stage.relayed(&relay));
+    let (dialer, relayed) = (stage.dialer(), stage.relayed(&relay).await);
     let good = stage.volume("data", "vol-1").await;
 
     volmedic_testkit::objects::bound_claim(
@@ -268,7 +268,7 @@ async fn one_volume_has_one_heal_at_a_time_and_it_outlives_its_caller() {
     let (_driver, metrics) = (fake.serve(), Metrics::default());
     let relay = stage.relay(&fake, &metrics).await;
     let pv = stage.volume("data", "vol-1").await;
-    let relayed = stage.relayed(&relay);
+    let relayed = stage.relayed(&relay).await;
     let first = {
         let (dialer, relayed, pv) = (stage.dialer(), relayed.clone(), pv.clone());
         tokio::spawn(async move { dialer.ask(&relayed, request(&pv), DEADLINE).await })
@@ -299,16 +299,16 @@ async fn a_driver_that_is_away_was_not_asked() {
     let (driver, metrics) = (fake.serve(), Metrics::default());
     let relay = stage.relay(&fake, &metrics).await;
     let pv = stage.volume("data", "vol-1").await;
-    assert!(stage.dialer().ask(&stage.relayed(&relay), request(&pv), DEADLINE).await.is_well());
+    assert!(stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await.is_well());
     drop(driver);
     eventually("the relay says that the driver is away", async || {
-        let outcome = stage.dialer().ask(&stage.relayed(&relay), request(&pv), DEADLINE).await;
+        let outcome = stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await;
         matches!(outcome, Outcome::NotReached { .. })
     })
     .await;
     let _driver = fake.serve();
     eventually("and that it is back", async || {
-        stage.dialer().ask(&stage.relayed(&relay), request(&pv), DEADLINE).await.is_well()
+        stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await.is_well()
     })
     .await;
     relay.stop().await;

@@ -1,4 +1,4 @@
-//! One test's own corner of the cluster: a namespace, a node with a driver, kubelet's folder, certificates, a token.
+//! One test's own corner of the cluster: a namespace, a node with a driver, kubelet's folder, a token.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -13,14 +13,13 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use volmedic_api::addons::CsiAddonsNode;
+use volmedic_api::addons::{CsiAddonsNode, RELAY_CERTIFICATES};
 use volmedic_heal::healer::{Dialer, Relayed, Trust};
-use volmedic_heal::relay::{Access, Certificate, Metrics, Options, Relay};
+use volmedic_heal::relay::{Access, Metrics, Options, Relay, Validity};
 use volmedic_testkit::{ControlPlane, objects};
 
 use crate::driver::Fake;
 use crate::kind::define;
-use crate::pki::Authority;
 
 pub(crate) const AUDIENCE: &str = "volmedic-relay";
 pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
@@ -33,7 +32,6 @@ pub(crate) struct Stage {
     pub(crate) node: String,
     pub(crate) driver: String,
     pub(crate) folder: tempfile::TempDir,
-    pub(crate) authority: Authority,
     /// Of the agent's pod that was made last.
     pod_uid: Mutex<String>,
 }
@@ -55,10 +53,8 @@ impl Stage {
         let csi_node = json!({"metadata": {"name": node}, "spec": {"drivers": drivers}});
         create::<CSINode>(&Api::all(client.clone()), csi_node).await;
         let folder = tempfile::tempdir().unwrap();
-        let authority = Authority::new(folder.path(), "ca");
-        authority.issue(&format!("volmedic-relay.{namespace}.svc"), 2099);
         let pod_uid = Mutex::default();
-        let stage = Self { plane, client, namespace, node, driver, folder, authority, pod_uid };
+        let stage = Self { plane, client, namespace, node, driver, folder, pod_uid };
         stage.apply_rights();
         std::fs::create_dir_all(stage.kubelet()).unwrap();
         let token = stage.token(HEALER, Some(AUDIENCE)).await;
@@ -156,13 +152,9 @@ impl Stage {
             listen: "127.0.0.1:0".parse().unwrap(),
             several_drivers: false,
             kubelet_root: self.kubelet(),
-            certificate: Certificate::Files {
-                certificate: self.folder.path().join("tls.crt"),
-                key: self.folder.path().join("tls.key"),
-            },
+            certificates: Validity::default(),
             access: Access::Checked { audience: AUDIENCE.to_owned() },
             deadline: Duration::from_mins(2),
-            reread: Duration::from_millis(100),
         }
     }
 
@@ -198,7 +190,10 @@ impl Stage {
         self.registrations().get_opt(&self.registration_name()).await.unwrap()
     }
 
-    pub(crate) fn relayed(&self, relay: &Relay) -> Relayed {
+    /// As the registry finds it.
+    pub(crate) async fn relayed(&self, relay: &Relay) -> Relayed {
+        let registration = self.registration().await.unwrap();
+        let certificates = registration.annotation(RELAY_CERTIFICATES).split(',');
         Relayed {
             driver: self.driver.as_str().into(),
             node: self.node.as_str().into(),
@@ -207,16 +202,12 @@ impl Stage {
             pod_uid: self.pod_uid.lock().unwrap().as_str().into(),
             address: relay.address(),
             generation: "1".into(),
+            certificates: certificates.map(Into::into).collect(),
         }
     }
 
     pub(crate) fn trust(&self) -> Trust {
-        Trust {
-            authority: self.folder.path().join("ca.crt"),
-            server_name: None,
-            token: Some(self.token_file()),
-            unverified: None,
-        }
+        Trust { token: Some(self.token_file()), unverified: None }
     }
 
     pub(crate) fn dialer(&self) -> Dialer {

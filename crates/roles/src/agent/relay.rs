@@ -11,15 +11,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use volmedic_csi::{Address, Backoff, Driver, Protocol, Settings};
 use volmedic_heal::Relay;
-use volmedic_heal::relay::{Access, Metrics, Options, audience_of};
+use volmedic_heal::relay::{Access, Metrics, Options, Validity, audience_of};
 
 use super::args::Relaying;
 
-/// How often the certificate files are looked at.
-const REREAD: Duration = Duration::from_secs(10);
 /// A socket that is not there yet may be there any moment: looking for it costs nothing.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
-/// Between two starts of a relay that did not come up, such as for want of its certificate.
+/// Between two starts of a relay that did not come up, such as because its port is taken.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
@@ -58,13 +56,12 @@ impl Relays {
                 listen: behind(relaying.listen, number),
                 several_drivers: relaying.addresses.len() > 1,
                 kubelet_root: (*kubelet_root).to_owned(),
-                certificate: relaying.certificate.clone(),
+                certificates: Validity::default(),
                 access: relaying
                     .access
                     .clone()
                     .unwrap_or_else(|| Access::Checked { audience: audience_of(node) }),
                 deadline: relaying.deadline,
-                reread: REREAD,
             };
             let client = (*client).clone();
             tasks.spawn(keep(client, address.clone(), driver, options, metrics.clone(), stopped.clone()));

@@ -112,7 +112,7 @@ pub(super) async fn run(config: HealConfig, around: Surroundings) -> Infallible 
     if has_relays {
         tracing::info!(mode = %rules.default, ceiling = %rules.ceiling, "healing is on");
     } else {
-        tracing::info!("no node plugin is asked to heal, because --heal-relay-ca-file is not set");
+        tracing::info!("no node plugin is asked to heal, because --heal-relays is not set");
     }
     if policy.has(Remedy::RecreatePods) {
         tracing::info!(mode = %recreate, "pods may be recreated");

@@ -22,8 +22,6 @@ mod kind;
 mod log_pipe;
 mod node_report;
 mod outage;
-#[path = "../../../heal/tests/api/pki.rs"]
-mod pki;
 #[allow(dead_code, reason = "shared with the tests of the controller, which use all of it")]
 #[path = "../controller/process.rs"]
 mod process;

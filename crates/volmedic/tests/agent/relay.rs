@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-use volmedic_api::addons::{CREATED_BY, CsiAddonsNode, RELAY, UPDATED_AT};
+use volmedic_api::addons::{CREATED_BY, CsiAddonsNode, RELAY, RELAY_CERTIFICATES, UPDATED_AT};
 use volmedic_driver::fault::Fault;
 use volmedic_heal::Outcome;
 use volmedic_heal::healer::{Dialer, Relayed, Trust};
@@ -23,7 +23,6 @@ use volmedic_testkit::{ControlPlane, objects};
 
 use crate::ground::Ground;
 use crate::kind;
-use crate::pki::Authority;
 use crate::process::{Controller as Process, PATIENCE};
 use crate::rights::Rights;
 use crate::server;
@@ -33,11 +32,10 @@ const POD: &str = "agent-x";
 const HEALER: &str = "healer";
 const DEADLINE: Duration = PATIENCE;
 
-/// A stage whose agent has a pod, the rights of a relay, and a certificate.
+/// A stage whose agent has a pod and the rights of a relay.
 struct Clinic {
     stage: Stage,
     pod: Pod,
-    authority: Authority,
     kubeconfig: PathBuf,
 }
 
@@ -55,10 +53,8 @@ impl Clinic {
         let kubeconfig = stage.account("relaying", &shipped(&stage.plane).and(relays)).await;
         let healers = Rights::named(&stage.plane, "rbac-healer.yaml", "volmedic-heal");
         stage.account(HEALER, &healers).await;
-        let authority = Authority::new(stage.ground.path(), "ca");
-        authority.issue(&format!("volmedic-relay.{}.svc", stage.namespace), 2099);
         let pod = own_pod(&stage).await;
-        Self { stage, pod, authority, kubeconfig }
+        Self { stage, pod, kubeconfig }
     }
 
     /// Of the tokens that relays on this node accept.
@@ -88,8 +84,6 @@ impl Clinic {
         let usual = [
             format!("--kubeconfig={}", self.kubeconfig.display()),
             format!("--addons-address=unix://{}", self.addons().display()),
-            format!("--relay-tls-cert={}", self.file("tls.crt").display()),
-            format!("--relay-tls-key={}", self.file("tls.key").display()),
         ];
         let mut all: Vec<&str> = usual.iter().map(String::as_str).collect();
         all.extend(["--relay-endpoint=127.0.0.1:0", "--http-endpoint=127.0.0.1:0"]);
@@ -126,8 +120,7 @@ impl Clinic {
     async fn ask(&self, object: &CsiAddonsNode, token: String, volume: &Volume) -> Outcome {
         let file = self.file("token");
         std::fs::write(&file, token).unwrap();
-        let trust =
-            Trust { authority: self.file("ca.crt"), server_name: None, token: Some(file), unverified: None };
+        let trust = Trust { token: Some(file), unverified: None };
         let relayed = Relayed {
             driver: self.stage.driver.as_str().into(),
             node: self.stage.node.as_str().into(),
@@ -136,6 +129,7 @@ impl Clinic {
             pod_uid: self.pod.metadata.uid.as_deref().expect("a uid").into(),
             address: ([127, 0, 0, 1], port(object)).into(),
             generation: "1".into(),
+            certificates: object.annotation(RELAY_CERTIFICATES).split(',').map(Into::into).collect(),
         };
         let request = HealRequest { persistent_volume: volume.pv.clone(), ..HealRequest::default() };
         Dialer::new(self.stage.client.clone(), trust).ask(&relayed, request, DEADLINE).await
@@ -269,6 +263,12 @@ async fn it_is_registered_anew_when_the_driver_or_the_agent_was_killed() {
     let third =
         clinic.registered("the agent's restart shows", |found| updated(found, &second)).await.remove(0);
     assert_eq!(third.metadata.uid, first.metadata.uid);
+    assert_eq!(second.annotation(RELAY_CERTIFICATES), first.annotation(RELAY_CERTIFICATES));
+    assert_ne!(
+        third.annotation(RELAY_CERTIFICATES),
+        first.annotation(RELAY_CERTIFICATES),
+        "its key ended with it"
+    );
 }
 
 /// The manifest of csi-addons may come after ours.
@@ -293,20 +293,6 @@ async fn a_kind_that_is_not_installed_is_said_once_and_found_when_it_is() {
     agent.wait_log("watching").await;
     kind::define(&clinic.stage.client).await;
     clinic.registered("it is registered", |found| found.len() == 1).await;
-}
-
-#[tokio::test]
-async fn without_a_certificate_the_agent_watches_on_until_there_is_one() {
-    let mut clinic = Clinic::new().await;
-    clinic.restart_driver();
-    std::fs::remove_file(clinic.file("tls.crt")).unwrap();
-    let agent = clinic.agent(&[]);
-    agent.wait_log("heals cannot be relayed to the driver").await;
-    agent.wait_log("watching").await;
-    assert!(clinic.registrations().await.is_empty());
-    clinic.authority.issue(&format!("volmedic-relay.{}.svc", clinic.stage.namespace), 2099);
-    clinic.registered("it is registered", |found| found.len() == 1).await;
-    assert_eq!(agent.says("heals cannot be relayed to the driver"), 1, "{}", agent.log());
 }
 
 /// Each driver has an object and a port of its own. In the scheme of csi-addons, which somebody asked for by name, any

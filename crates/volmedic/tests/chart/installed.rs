@@ -11,7 +11,7 @@ use crate::rendered::mine;
 const NAMESPACE: &str = "volmedic";
 
 #[test]
-fn an_upgrade_keeps_the_certificates_and_a_removal_keeps_what_is_stored() {
+fn an_upgrade_keeps_the_certificate_and_a_removal_keeps_what_is_stored() {
     let plane = ControlPlane::options().start().unwrap();
     let values = json!({"push": {"enabled": true}, "heal": {"enabled": true}, "controllers": [mine()]});
     let notes = chart().install(plane.kubeconfig(), NAMESPACE, &values).unwrap();
@@ -23,21 +23,17 @@ fn an_upgrade_keeps_the_certificates_and_a_removal_keeps_what_is_stored() {
     ] {
         assert!(notes.contains(line), "{line} in:\n{notes}");
     }
-    let names = ["volmedic-hub-tls", "volmedic-relay-tls"];
-    let secrets =
-        || names.map(|name| read(&plane, &["get", "secret", name, "-n", NAMESPACE])["data"].clone());
-    let before = secrets();
-    for secret in &before {
-        for part in ["ca.crt", "tls.crt", "tls.key"] {
-            assert!(secret[part].as_str().is_some_and(|text| !text.is_empty()), "{part}");
-        }
+    let secret = || read(&plane, &["get", "secret", "volmedic-hub-tls", "-n", NAMESPACE])["data"].clone();
+    let before = secret();
+    for part in ["ca.crt", "tls.crt", "tls.key"] {
+        assert!(before[part].as_str().is_some_and(|text| !text.is_empty()), "{part}");
     }
 
     let more = json!({"push": {"enabled": true}, "heal": {"enabled": true}, "hub": {"replicas": 3}});
     chart().install(plane.kubeconfig(), NAMESPACE, &more).unwrap();
     let hub = read(&plane, &["get", "deployment", "volmedic-hub", "-n", NAMESPACE]);
     assert_eq!(hub["spec"]["replicas"], 3);
-    assert!(secrets() == before, "the certificates are others than before");
+    assert!(secret() == before, "the certificate is another one than before");
     let left = read(&plane, &["get", "clusterrolebindings", "-l", "app.kubernetes.io/component=controller"]);
     assert_eq!(left["items"], json!([]), "a controller that is no longer wanted has no rights");
 

@@ -102,6 +102,13 @@ fn relay(node: &str, name: &str, driver: &str) -> Value {
         "spec": {"driver": {"name": driver, "endpoint": "pod://p.volmedic:9070", "nodeID": node}}})
 }
 
+/// With another certificate than the relay's own.
+fn showing(mut relay: Value) -> Value {
+    relay["metadata"]["annotations"] =
+        json!({"volmedic.dev/relay-certificates": format!("sha256:{}", "a".repeat(64))});
+    relay
+}
+
 fn leases(rest: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases{rest}")
 }
@@ -214,6 +221,8 @@ const ROWS: &[Row] = &[
     row("csiaddonsnodes", "create", "for an invented driver", |side| create(relays(""), relay(side.node, &format!("{}-invented", relay_name(side.node)), "invented"))),
     row("csiaddonsnodes", "update", "", |side| Try { method: Method::PUT, path: relays(&format!("/{}", relay_name(side.node))),
         body: relay(side.node, &relay_name(side.node), side.driver) }),
+    row("csiaddonsnodes", "update", "the certificate of its relay", |side| Try { method: Method::PUT, path: relays(&format!("/{}", relay_name(side.node))),
+        body: showing(relay(side.node, &relay_name(side.node), side.driver)) }),
     row("csiaddonsnodes", "delete", "", |side| delete(relays(&format!("/{}", relay_name(side.node))))),
     row("volumeattachments", "list", "", |_| read(storage("volumeattachments"))),
     row("csinodes", "list", "", |_| read(storage("csinodes"))),

@@ -78,7 +78,7 @@ pub(crate) fn sets() -> Vec<(&'static str, Value)> {
             "certificates of others",
             json!({
                 "push": {"enabled": true, "tlsSecret": "of-cert-manager"},
-                "heal": {"enabled": true, "tlsSecret": "of-cert-manager-too", "addonsSockets": ["/a/b.sock"]},
+                "heal": {"enabled": true, "addonsSockets": ["/a/b.sock"]},
             }),
         ),
         (
@@ -262,21 +262,35 @@ fn what_the_chart_does_not_know_is_refused_with_a_sentence() {
     }
 }
 
-/// Not the token of the page, not a certificate's key: only what each needs.
+/// Each relay makes its own certificate, and each token is requested for one node: nothing of it lies in a Secret or a file.
 #[test]
-fn the_hub_sees_the_authority_of_relays_but_not_their_key() {
+fn relays_share_no_key_and_no_token() {
     let objects = with_everything();
+    let secrets = objects.iter().filter(|object| object["kind"] == "Secret");
+    let names: Vec<_> = secrets.map(|secret| secret["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["volmedic-hub-tls"]);
     let volumes =
         |kind: &str, name: &str| find(objects, kind, name)["spec"]["template"]["spec"]["volumes"].clone();
     let hub = volumes("Deployment", "volmedic-hub");
-    let authority =
-        hub.as_array().unwrap().iter().find(|volume| volume["name"] == "relay-authority").unwrap();
-    assert_eq!(authority["secret"]["secretName"], "volmedic-relay-tls");
-    assert_eq!(authority["secret"]["items"], json!([{"key": "ca.crt", "path": "ca.crt"}]));
-    // No token of it lies in a file: each is requested for one node.
     assert!(hub.as_array().unwrap().iter().all(|volume| volume["projected"].is_null()), "{hub}");
     let agent = volumes("DaemonSet", "volmedic-agent");
-    assert!(agent.as_array().unwrap().iter().any(|volume| volume["name"] == "relay-tls"), "{agent}");
+    assert!(agent.as_array().unwrap().iter().all(|volume| volume["secret"].is_null()), "{agent}");
+}
+
+/// A healer that only recreates pods waits for no relay.
+#[test]
+fn relays_are_called_where_agents_run_some_or_nothing_else_heals() {
+    let check = |heal: Value, expected: bool| {
+        let objects = taken(&json!({"heal": heal}));
+        let hub = find(&objects, "Deployment", "volmedic-hub");
+        let arguments = hub["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
+        assert_eq!(arguments.iter().any(|argument| argument == "--heal-relays"), expected, "{heal}");
+    };
+    check(json!({"enabled": true}), true);
+    check(json!({"enabled": true, "addonsSockets": ["/a/b.sock"]}), true);
+    check(json!({"enabled": true, "recreatePods": {"enabled": true}}), false);
+    check(json!({"enabled": true, "addonsSockets": ["/a/b.sock"], "recreatePods": {"enabled": true}}), true);
+    check(json!({"enabled": false, "addonsSockets": ["/a/b.sock"]}), false);
 }
 
 #[test]

@@ -17,8 +17,6 @@ mod heal;
 #[path = "../../../heal/tests/api/kind.rs"]
 mod kind;
 mod newcomer;
-#[path = "../../../heal/tests/api/pki.rs"]
-mod pki;
 mod recreate;
 mod stage;
 

@@ -1,6 +1,6 @@
 //! Recreating pods on a real cluster, beside a driver that nobody can ask to heal: mounters die, and pods that may be evicted are
 //! replaced by pods that write again. A PodDisruptionBudget holds, and nothing else is touched. No relay is installed, and the
-//! hub has no certificate of any. A local volume, which has no driver at all, is healed in the same way.
+//! hub calls none. A local volume, which has no driver at all, is healed in the same way.
 
 use std::fs;
 use std::path::{Path, PathBuf};

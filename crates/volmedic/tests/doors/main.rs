@@ -2,17 +2,17 @@
 //! Leases are renewed, and a client that means no harm is served.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
+mod anyone;
 mod attack;
 mod cgroup;
 mod door;
 mod honest;
+mod pki;
 mod role;
 
 #[allow(dead_code, reason = "the hub's tests use the rest")]
 #[path = "../hub/stage.rs"]
 mod ground;
-#[path = "../../../heal/tests/api/pki.rs"]
-mod pki;
 #[allow(dead_code, reason = "the controller's tests use the rest")]
 #[path = "../controller/process.rs"]
 mod process;

@@ -85,7 +85,7 @@ impl Ground {
         let page = said(&role.process, "serving the page on http://").await;
         let push = said(&role.process, "taking reports on https://").await;
         role.doors.push(Door::plain(Kind::Page, page));
-        role.doors.push(Door::tls(Kind::Push, push, &self.file("ca.crt")));
+        role.doors.push(Door::tls(Kind::Push, push, Some(&self.file("ca.crt"))));
         role
     }
 
@@ -97,14 +97,12 @@ impl Ground {
             // Its driver is away. The relay listens all the same.
             flag("addons-address", &self.file("addons.sock")),
             "--relay-endpoint=127.0.0.1:0".to_owned(),
-            flag("relay-tls-cert", &self.file("tls.crt")),
-            flag("relay-tls-key", &self.file("tls.key")),
         ];
         std::fs::create_dir_all(self.file("kubelet")).unwrap();
         let lease = format!("volmedic-agent-{NODE}");
         let (mut role, _) = self.start("agent", &lease, &arguments, "relaying heals on").await;
         let relay = said(&role.process, "relaying heals on ").await;
-        role.doors.push(Door::tls(Kind::Relay, relay, &self.file("ca.crt")));
+        role.doors.push(Door::tls(Kind::Relay, relay, None));
         role
     }
 

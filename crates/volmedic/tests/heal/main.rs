@@ -1,5 +1,5 @@
 //! The healer in the hub, as a process on a real API server, under the rights that deploy/ ships. Agents' reports are
-//! written with their own tokens; relays are real, with real certificates, in front of drivers that do as they are told.
+//! written with their own tokens; relays are real, in front of drivers that do as they are told.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
 mod asked;
@@ -24,8 +24,6 @@ mod ground;
 #[allow(dead_code, reason = "the library's tests use the rest")]
 #[path = "../../../heal/tests/api/kind.rs"]
 mod kind;
-#[path = "../../../heal/tests/api/pki.rs"]
-mod pki;
 #[path = "../../../heal/tests/api/poison.rs"]
 mod poison;
 #[allow(dead_code, reason = "the controller's tests use the rest")]

@@ -17,13 +17,12 @@ use volmedic_api::resource::{Heal, NodeVolumeHealth};
 use volmedic_api::{
     Found, PROBE_ANSWERS, ProbeAnswer, ProbeRequest, answers_text, probe_answers, probe_requests,
 };
-use volmedic_heal::relay::{Access, Certificate, Metrics, Options, Relay};
+use volmedic_heal::relay::{Access, Metrics, Options, Relay, Validity};
 use volmedic_testkit::{ControlPlane, objects};
 
 use crate::driver::{Fake, Serving};
 use crate::ground::{self, DRIVER, HOME, Stage};
 use crate::kind;
-use crate::pki::Authority;
 use crate::process::{Controller as Process, PATIENCE, program};
 
 const AUDIENCE: &str = "volmedic-relay";
@@ -61,7 +60,6 @@ impl Clinic {
         // Goes with the control plane.
         let folder = plane.kubeconfig().parent().unwrap().join("relays");
         std::fs::create_dir_all(&folder).unwrap();
-        Authority::new(&folder, "ca").issue(&format!("volmedic-relay.{HOME}.svc"), 2099);
         let labels = json!({"app": "relay"});
         let set = json!({
             "metadata": {"name": "relay"},
@@ -127,10 +125,9 @@ impl Clinic {
 
     pub(crate) fn launch(&self, mut command: Command, kubeconfig: &Path, arguments: &[&str]) -> Process {
         command
-            .args(["hub", "--heal", "--heal-relay-loopback", "--http-endpoint=127.0.0.1:0"])
+            .args(["hub", "--heal", "--heal-relays", "--heal-relay-loopback", "--http-endpoint=127.0.0.1:0"])
             .args(["--leader-election-namespace", HOME])
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
-            .arg(format!("--heal-relay-ca-file={}", self.file("ca.crt").display()))
             .arg(format!("--heal-relay-token-file={}", self.file("token").display()))
             .args(arguments);
         Process::spawn(&mut command)
@@ -161,10 +158,9 @@ impl Clinic {
             listen: "127.0.0.1:0".parse().unwrap(),
             several_drivers: false,
             kubelet_root: kubelet.to_owned(),
-            certificate: Certificate::Files { certificate: self.file("tls.crt"), key: self.file("tls.key") },
+            certificates: Validity::default(),
             access: Access::Checked { audience: AUDIENCE.to_owned() },
             deadline: Duration::from_secs(30),
-            reread: Duration::from_secs(5),
         };
         let client = self.plane.client_for(HOME, "volmedic-relay").await.unwrap();
         Relay::start(&client, fake.connect(), options, Metrics::default()).await.unwrap()

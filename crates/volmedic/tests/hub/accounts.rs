@@ -233,7 +233,7 @@ async fn a_missing_policy_on_the_hubs_own_tokens_is_noticed_where_it_heals() {
     let stage = Stage::own(&files).await;
     crate::kind::define(&stage.client).await;
     let kubeconfig = stage.kubeconfig().await;
-    let heals = [&crate::stage::QUICK[..], &["--heal", "--heal-relay-ca-file=/nowhere"]].concat();
+    let heals = [&crate::stage::QUICK[..], &["--heal", "--heal-relays"]].concat();
     let unverified = async |hub: &crate::process::Controller| {
         let (_, text) = hub.get("/metrics").await;
         text.lines().find_map(|line| line.strip_prefix("volmedic_hub_unverified ").map(str::to_owned))

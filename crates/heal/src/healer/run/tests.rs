@@ -176,6 +176,7 @@ fn relay(node: usize, generation: &str) -> Relayed {
         pod_uid: "p-1".into(),
         address: "10.0.0.1:9070".parse().unwrap(),
         generation: generation.into(),
+        certificates: Arc::default(),
     }
 }
 

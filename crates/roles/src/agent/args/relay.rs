@@ -1,21 +1,20 @@
 //! The flags of the relays.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use volmedic_csi::Address;
-use volmedic_heal::relay::{Access, Certificate};
+use volmedic_heal::relay::Access;
 
 use volmedic_runtime::flags::{listen, positive};
 
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Healing", group = clap::ArgGroup::new("shown").multiple(true))]
+#[command(next_help_heading = "Healing")]
 #[allow(clippy::struct_field_names, reason = "the fields are the flags, and these begin alike")]
 pub(super) struct RelayArgs {
     /// csi-addons socket of a driver: a path, or unix:///path. The driver is registered as one through which the healer in
     /// the hub can heal volumes on this node. May be given several times, once for each driver.
-    #[arg(long, requires_all = ["pod_name", "shown"], value_name = "SOCKET")]
+    #[arg(long, requires = "pod_name", value_name = "SOCKET")]
     addons_address: Vec<Address>,
     /// Name of the pod this agent runs in, by which the healer finds it.
     #[arg(long, env = "POD_NAME", value_parser = pod_name, value_name = "NAME")]
@@ -23,19 +22,13 @@ pub(super) struct RelayArgs {
     /// Address on which the healer reaches the first driver's relay; further drivers get the ports that follow.
     #[arg(long, default_value = ":9070", value_parser = listen, value_name = "ADDRESS")]
     relay_endpoint: SocketAddr,
-    /// Certificate for the healer, for volmedic-relay.NAMESPACE.svc; read again when it changes.
-    #[arg(long, requires = "relay_tls_key", group = "shown", value_name = "FILE")]
-    relay_tls_cert: Option<PathBuf>,
-    /// Key of that certificate.
-    #[arg(long, requires = "relay_tls_cert", value_name = "FILE")]
-    relay_tls_key: Option<PathBuf>,
     /// Audience of the tokens that are accepted; their owner must be allowed to `heal` the CSIAddonsNode. Default:
     /// volmedic-relay/NODE, so that a token for this node's relays is of no use at others.
     #[arg(long, value_parser = audience, value_name = "NAME")]
     relay_audience: Option<String>,
-    /// Accept any token that the API server accepts, and without --relay-tls-cert use a self-signed certificate, as
-    /// csi-addons does. Only where a csi-addons manager must work with this relay.
-    #[arg(long, group = "shown", conflicts_with = "relay_audience")]
+    /// Accept any token that the API server accepts, as csi-addons does. Only where a csi-addons manager must work with this
+    /// relay.
+    #[arg(long, conflicts_with = "relay_audience")]
     relay_csi_addons: bool,
     /// Deadline of a driver to heal one volume.
     #[arg(long, default_value = "2m", value_parser = positive, value_name = "DURATION")]
@@ -48,7 +41,6 @@ pub(crate) struct Relaying {
     pub(crate) addresses: Vec<Address>,
     pub(crate) pod: String,
     pub(crate) listen: SocketAddr,
-    pub(crate) certificate: Certificate,
     /// As given; by default callers are checked, with the audience of the node.
     pub(crate) access: Option<Access>,
     pub(crate) deadline: Duration,
@@ -61,8 +53,6 @@ impl RelayArgs {
             mut addons_address,
             pod_name,
             relay_endpoint,
-            relay_tls_cert,
-            relay_tls_key,
             relay_audience,
             relay_csi_addons,
             relay_timeout,
@@ -73,10 +63,6 @@ impl RelayArgs {
             seen.push(address.clone());
             new
         });
-        let certificate = match relay_tls_cert.zip(relay_tls_key) {
-            Some((certificate, key)) => Certificate::Files { certificate, key },
-            None => Certificate::SelfSigned,
-        };
         let access = match (relay_csi_addons, relay_audience) {
             (true, _) => Some(Access::CsiAddons),
             (false, audience) => audience.map(|audience| Access::Checked { audience }),
@@ -85,7 +71,6 @@ impl RelayArgs {
             addresses: addons_address,
             pod: pod_name.unwrap_or_default(),
             listen: relay_endpoint,
-            certificate,
             access,
             deadline: relay_timeout,
         })
@@ -118,8 +103,7 @@ mod tests {
         Only::try_parse_from(words).map(|only| only.args.resolve()).map_err(|error| error.to_string())
     }
 
-    const CHECKED: &str =
-        "--addons-address=/a.sock --pod-name=agent-x --relay-tls-cert=/c --relay-tls-key=/k";
+    const CHECKED: &str = "--addons-address=/a.sock --pod-name=agent-x";
 
     #[test]
     fn nothing_is_relayed_unless_a_socket_is_given() {
@@ -132,14 +116,10 @@ mod tests {
         let relaying = parse(CHECKED).unwrap().unwrap();
         assert_eq!(relaying.access, None, "the audience of the node");
         assert_eq!((relaying.listen.port(), relaying.pod.as_str()), (9070, "agent-x"));
-        assert!(matches!(relaying.certificate, Certificate::Files { .. }));
         let other = parse(&format!("{CHECKED} --relay-audience=mine")).unwrap().unwrap();
         assert_eq!(other.access, Some(Access::Checked { audience: "mine".into() }));
         let open = parse("--addons-address=/a.sock --pod-name=p --relay-csi-addons").unwrap().unwrap();
         assert_eq!(open.access, Some(Access::CsiAddons));
-        assert!(matches!(open.certificate, Certificate::SelfSigned));
-        let open = parse(&format!("{CHECKED} --relay-csi-addons")).unwrap().unwrap();
-        assert!(matches!(open.certificate, Certificate::Files { .. }));
     }
 
     #[test]
@@ -155,8 +135,6 @@ mod tests {
             assert!(error.contains(expected), "{line}: {error}");
         };
         check("--addons-address=/a.sock --relay-csi-addons", "--pod-name");
-        check("--addons-address=/a.sock --pod-name=p", "--relay-tls-cert");
-        check("--addons-address=/a.sock --pod-name=p --relay-tls-cert=/c", "--relay-tls-key");
         check(&format!("{CHECKED} --relay-csi-addons --relay-audience=x"), "cannot be used with");
         check(&format!("{CHECKED} --relay-audience="), "it must have a name");
         check("--addons-address=tcp://10.0.0.1:1 --pod-name=p --relay-csi-addons", "tcp");

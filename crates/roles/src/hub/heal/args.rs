@@ -13,10 +13,10 @@ use volmedic_runtime::flags::{duration, positive};
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Healing")]
-#[command(group(ArgGroup::new("heal_remedy").args(["heal_relay_ca_file", "heal_recreate_pods"]).multiple(true)))]
+#[command(group(ArgGroup::new("heal_remedy").args(["heal_relays", "heal_recreate_pods"]).multiple(true)))]
 #[allow(clippy::struct_field_names, reason = "the fields are the flags, and these begin alike")]
 pub(crate) struct HealArgs {
-    /// Heal volumes: through their node plugins, which needs --heal-relay-ca-file, by recreating pods, which needs
+    /// Heal volumes: through their node plugins, which needs --heal-relays, by recreating pods, which needs
     /// --heal-recreate-pods, or both. See docs/healing.md.
     #[arg(long, requires = "heal_remedy")]
     heal: bool,
@@ -123,22 +123,20 @@ pub(crate) struct HealArgs {
     /// Values of the volume attribute `mounter` that are healed. Default: all.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     heal_mounters: Vec<String>,
-    /// CA that signs the relays' certificates, as PEM; read again for every connection. Without it no relay is called.
-    #[arg(long, value_name = "FILE")]
-    heal_relay_ca_file: Option<PathBuf>,
+    /// Call the relays in the agents, so that node plugins heal volumes. Each relay must show the certificate that its
+    /// CSIAddonsNode names.
+    #[arg(long)]
+    heal_relays: bool,
     /// Token of this hub for all relays, read again for every call; a token that the API server accepts is refused. Relays must
     /// run with --relay-audience of the same audience. Default: a token that the API server makes for each node.
-    #[arg(long, requires = "heal_relay_ca_file", value_name = "FILE")]
+    #[arg(long, requires = "heal_relays", value_name = "FILE")]
     heal_relay_token_file: Option<PathBuf>,
-    /// Name in the relays' certificates. Default: volmedic-relay, the namespace of the relay, svc, joined by dots.
-    #[arg(long, requires = "heal_relay_ca_file", value_name = "NAME")]
-    heal_relay_server_name: Option<String>,
     /// Namespaces whose relays are trusted. Default: the agents' namespace.
     #[arg(long, value_delimiter = ',', value_name = "NAMESPACES")]
     heal_relay_namespaces: Vec<String>,
     /// Driver whose relays are called as csi-addons does: any server that answers is trusted and gets a token. Only for
     /// relays that run with --relay-csi-addons. May be given several times.
-    #[arg(long, requires_all = ["heal_csi_addons_token_file", "heal_relay_ca_file"], value_name = "DRIVER")]
+    #[arg(long, requires_all = ["heal_csi_addons_token_file", "heal_relays"], value_name = "DRIVER")]
     heal_relay_csi_addons: Vec<String>,
     /// Token that such relays get, with the audience volmedic-csi-addons; read again for every call. A token that the API
     /// server accepts is refused.
@@ -153,7 +151,7 @@ pub(crate) struct HealArgs {
 #[derive(Debug, Clone)]
 pub(crate) struct HealConfig {
     pub(crate) options: Options,
-    /// What proves that a relay is one; `None` if no relay is called.
+    /// Which tokens relays get; `None` if no relay is called.
     pub(crate) trust: Option<Trust>,
 }
 
@@ -170,7 +168,6 @@ impl HealArgs {
         if !self.heal {
             return None;
         }
-        let authority = self.heal_relay_ca_file;
         let signed = |time: Duration| SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
         let boxed = |rules: Vec<(String, Mode)>| -> BTreeMap<Box<str>, Mode> {
             rules.into_iter().map(|(name, mode)| (name.into(), mode)).collect()
@@ -189,7 +186,7 @@ impl HealArgs {
             owners,
         };
         let policy = Policy {
-            node_healer: authority.is_some(),
+            node_healer: self.heal_relays,
             recreate: self.heal_recreate_pods.then_some(recreate),
             debounce: signed(self.heal_debounce),
             cooldown: signed(self.heal_cooldown),
@@ -239,9 +236,7 @@ impl HealArgs {
                 allow_loopback: self.heal_relay_loopback,
                 ..Options::default()
             },
-            trust: authority.map(|authority| Trust {
-                authority,
-                server_name: self.heal_relay_server_name,
+            trust: self.heal_relays.then(|| Trust {
                 token: self.heal_relay_token_file,
                 unverified: unverified.filter(|unverified| !unverified.drivers.is_empty()),
             }),
@@ -280,17 +275,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_healed_unless_it_is_asked_for_and_relays_can_be_told_from_others() {
+    fn nothing_is_healed_unless_it_is_asked_for() {
         assert!(parse("").unwrap().is_none());
-        assert!(parse("--heal-relay-ca-file=ca").unwrap().is_none());
+        assert!(parse("--heal-relays").unwrap().is_none());
         assert!(parse("--heal").is_err());
-        let HealConfig { options, trust } = parse("--heal --heal-relay-ca-file=ca").unwrap().unwrap();
+        let HealConfig { options, trust } = parse("--heal --heal-relays").unwrap().unwrap();
         assert_eq!(options.rules.default, Mode::Observe);
         assert_eq!(options.trusted_namespaces, BTreeSet::from(["volmedic".to_owned()]));
         assert!(trust.unwrap().unverified.is_none() && !options.allow_loopback);
     }
 
-    /// Recreating pods needs no relay, no certificate and no token.
+    /// Recreating pods needs no relay and no token.
     #[test]
     fn pods_are_recreated_without_any_relay() {
         let config = parse("--heal --heal-recreate-pods").unwrap().unwrap();
@@ -298,17 +293,17 @@ mod tests {
         let has = |remedy| config.options.policy.has(remedy);
         assert!(has(Remedy::RecreatePods) && !has(Remedy::NodeHealer));
         let error = parse("--heal").unwrap_err().to_string();
-        assert!(error.contains("--heal-relay-ca-file") && error.contains("--heal-recreate-pods"), "{error}");
-        for relays in ["--heal-relay-token-file=/t", "--heal-relay-server-name=x"] {
+        assert!(error.contains("--heal-relays") && error.contains("--heal-recreate-pods"), "{error}");
+        for relays in ["--heal-relay-token-file=/t", "--heal-relay-csi-addons=x"] {
             let error = parse(&format!("--heal --heal-recreate-pods {relays}")).unwrap_err().to_string();
-            assert!(error.contains("--heal-relay-ca-file"), "{error}");
+            assert!(error.contains("--heal-relays"), "{error}");
         }
     }
 
     /// The page says what the defaults are; the library says so too, and the flags repeat them.
     #[test]
     fn the_flags_have_the_defaults_of_the_library() {
-        let HealConfig { options, .. } = parse("--heal --heal-relay-ca-file=ca").unwrap().unwrap();
+        let HealConfig { options, .. } = parse("--heal --heal-relays").unwrap().unwrap();
         assert_eq!(format!("{:?}", options.policy), format!("{:?}", Policy::default()));
         assert_eq!(options.deadline, Options::default().deadline);
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/healing.md");
@@ -323,7 +318,7 @@ mod tests {
     /// The hub's own token for the API server must never be what an unverified relay gets by default.
     #[test]
     fn relays_of_csi_addons_get_no_token_by_default() {
-        let line = "--heal --heal-relay-ca-file=ca --heal-relay-csi-addons=d.example";
+        let line = "--heal --heal-relays --heal-relay-csi-addons=d.example";
         let error = parse(line).unwrap_err().to_string();
         assert!(error.contains("--heal-csi-addons-token-file"), "{error}");
         let given = parse(&format!("{line} --heal-csi-addons-token-file=/t")).unwrap().unwrap();
@@ -332,7 +327,7 @@ mod tests {
 
     #[test]
     fn pods_are_recreated_only_where_two_things_were_said() {
-        let line = "--heal --heal-relay-ca-file=ca";
+        let line = "--heal --heal-relays";
         let HealConfig { options, .. } = parse(line).unwrap().unwrap();
         assert!(options.policy.recreate.is_none());
         let HealConfig { options, .. } = parse(&format!("{line} --heal-recreate-pods")).unwrap().unwrap();
@@ -351,7 +346,7 @@ mod tests {
 
     #[test]
     fn rules_are_read_and_nonsense_is_refused() {
-        let line = "--heal --heal-relay-ca-file=ca --heal-namespace-mode=db=approve --heal-namespace-mode=vms=off \
+        let line = "--heal --heal-relays --heal-namespace-mode=db=approve --heal-namespace-mode=vms=off \
                     --heal-class-mode=fuse=auto --heal-ceiling=approve --heal-drivers=a,b";
         let HealConfig { options, .. } = parse(line).unwrap().unwrap();
         assert_eq!(options.rules.namespaces.len(), 2);

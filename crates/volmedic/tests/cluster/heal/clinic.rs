@@ -19,7 +19,6 @@ use volmedic_testkit::sidecars::Companion;
 use volmedic_testkit::{IMAGE, NODE};
 
 use crate::agent::say;
-use crate::pki::Authority;
 use crate::stage::{DRIVER, PATIENCE, PROGRAM, Stage};
 
 const HOME: &str = "default";
@@ -36,7 +35,6 @@ pub(super) struct Clinic {
 impl Clinic {
     pub(super) fn open() -> Self {
         let stage = Stage::start_healing();
-        Authority::new(&stage.folder(), "relays").issue(&format!("volmedic-relay.{HOME}.svc"), 2099);
         let logs = Logs(stage.folder().join("logs"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut clinic = Self { hub: None, agent: None, _logs: logs, runtime, stage };
@@ -110,8 +108,6 @@ impl Clinic {
         command.args(["--monitor-interval=2s", "--probe-timeout=3s", "--http-endpoint=127.0.0.1:0"]);
         command.arg(format!("--addons-address=unix://{}", stage.addons().display()));
         command.arg("--relay-endpoint=:0");
-        command.arg(format!("--relay-tls-cert={}", self.file("tls.crt").display()));
-        command.arg(format!("--relay-tls-key={}", self.file("tls.key").display()));
         self.agent = Some(stage.companion("agent", command));
     }
 
@@ -125,9 +121,9 @@ impl Clinic {
         }
         let mut command = Command::new(PROGRAM);
         command.env("POD_NAMESPACE", HOME);
-        command.args(["hub", "--leader-election=false", "--http-endpoint=127.0.0.1:0", "--heal"]);
+        command.args(["hub", "--leader-election=false", "--http-endpoint=127.0.0.1:0"]);
+        command.args(["--heal", "--heal-relays"]);
         command.arg(format!("--kubeconfig={}", kubeconfig.display()));
-        command.arg(format!("--heal-relay-ca-file={}", self.file("relays.crt").display()));
         command.args(arguments);
         self.hub = Some(stage.companion("hub", command));
     }

@@ -1,4 +1,4 @@
-//! Certificates for relays.
+//! The certificate for the push endpoint.
 
 use std::path::{Path, PathBuf};
 

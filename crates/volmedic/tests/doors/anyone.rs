@@ -1,17 +1,16 @@
-//! TLS the way of csi-addons: whoever answers is believed. Only for relays that the operator named.
+//! A client that accepts every certificate. Which one a relay shows is proved elsewhere.
 
 use std::sync::Arc;
 
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use tokio_rustls::rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// Takes any certificate, as long as its owner holds the key.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+pub(crate) struct Anyone(pub(crate) Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for Anyone {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -44,16 +43,4 @@ impl ServerCertVerifier for Anybody {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()
     }
-}
-
-pub(super) fn config() -> Result<ClientConfig, String> {
-    let provider = crate::relay::provider();
-    let mut config = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(config)
 }
