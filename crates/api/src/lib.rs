@@ -4,6 +4,7 @@ pub mod addons;
 mod arrived;
 mod controller_coverage;
 mod fresh_probe;
+mod readable;
 pub mod resource;
 pub mod slim;
 
@@ -15,4 +16,5 @@ pub use fresh_probe::{
     Found, PROBE_ANSWERS, PROBE_REQUESTS, ProbeAnswer, ProbeRequest, answers_text, probe_answers,
     probe_requests, requests_text,
 };
+pub use readable::Readable;
 pub use volmedic_health::object::{Kind, ObjectRef};

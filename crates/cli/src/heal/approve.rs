@@ -1,9 +1,8 @@
 //! Consent to one remedy for one claim: an annotation with the time at which a person agreed.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt};
 use serde::Serialize;
 use serde_json::json;
 use volmedic_heal::Rules;
@@ -49,7 +48,7 @@ impl Errand {
         let (annotation, of_mode) = remedy.annotations();
         let time = format!("{:.0}", Timestamp::now());
         let put = Patch::Merge(json!({"metadata": {"uid": found.uid(), "annotations": {annotation: time}}}));
-        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
+        let claims = self.claims();
         let why = format!(
             "the consent cannot be written to the claim {}/{}; it needs the right to patch the claim",
             self.namespace, self.claim

@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::look::innermost;
+use volmedic_api::Readable;
 use volmedic_heal::wish::{ANSWER, LABEL, Reply, Wish};
 use volmedic_runtime::signals::Signals;
 
@@ -30,13 +31,18 @@ pub(super) struct Errand {
 }
 
 impl Errand {
+    /// Others may write into a claim, and into an event, what no date type holds.
+    pub(super) fn claims(&self) -> Api<Readable<PersistentVolumeClaim>> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
     /// The claim, if it has a volume.
     pub(super) async fn bound_claim(&self) -> anyhow::Result<PersistentVolumeClaim> {
-        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
+        let claims = self.claims();
         let Self { namespace, claim, .. } = self;
         let what = format!("the claim {namespace}/{claim}");
         let found = self.call(&format!("{what} cannot be read"), claims.get_opt(claim)).await?;
-        let Some(found) = found else {
+        let Some(Readable(found)) = found else {
             bail!("{what} does not exist; give its namespace with -n, `volmedic status -A` shows all claims");
         };
         if found.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default().is_empty() {
@@ -49,7 +55,7 @@ impl Errand {
 
     pub(super) async fn ask(&self, dry_run: bool) -> anyhow::Result<Reply> {
         let found = self.bound_claim().await?;
-        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
+        let claims = self.claims();
         let Self { namespace, claim, .. } = self;
         let what = format!("the claim {namespace}/{claim}");
         let wish = Wish::new(Timestamp::now(), dry_run)?;
@@ -70,9 +76,13 @@ impl Errand {
     }
 
     /// Only our own wish: somebody else may have asked since.
-    async fn take_away(&self, claims: &Api<PersistentVolumeClaim>, wish: &Wish) -> kube::Result<()> {
+    async fn take_away(
+        &self,
+        claims: &Api<Readable<PersistentVolumeClaim>>,
+        wish: &Wish,
+    ) -> kube::Result<()> {
         for _ in 0..TRIES {
-            let Some(found) = claims.get_opt(&self.claim).await? else { return Ok(()) };
+            let Some(Readable(found)) = claims.get_opt(&self.claim).await? else { return Ok(()) };
             if found.labels().get(LABEL) != Some(&wish.to_string()) {
                 return Ok(());
             }
@@ -88,12 +98,12 @@ impl Errand {
     }
 
     async fn wait(&self, wish: &Wish) -> anyhow::Result<Reply> {
-        let events = Api::<Event>::namespaced(self.client.clone(), &self.namespace);
+        let events = Api::<Readable<Event>>::namespaced(self.client.clone(), &self.namespace);
         let name = wish.event(&self.claim);
         let began = Instant::now();
         loop {
             let found = self.call("the answer cannot be read", events.get_opt(&name)).await?;
-            let answer = found.as_ref().and_then(|event| event.annotations().get(ANSWER));
+            let answer = found.as_ref().and_then(|Readable(event)| event.annotations().get(ANSWER));
             if let Some(answer) = answer {
                 return serde_json::from_str(answer).map_err(|error| {
                     anyhow!(

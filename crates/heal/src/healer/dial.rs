@@ -24,6 +24,7 @@ use tokio_rustls::rustls::{self, CertificateError};
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Status};
+use volmedic_api::Readable;
 use volmedic_csi::{HEALER_FIELD, Kind};
 use volmedic_proto::identity::capability::{Type, volume_healer};
 use volmedic_proto::identity::identity_client::IdentityClient;
@@ -252,9 +253,9 @@ impl Dialer {
     /// What was true when the registration was checked may be over: the address may be that of another pod by now.
     async fn pod_is_still_there(&self, relay: &Relayed) -> Result<(), DialError> {
         let moved = |why: String| DialError::Moved { address: relay.address, why };
-        let pods = Api::<Pod>::namespaced(self.client.clone(), &relay.namespace);
+        let pods = Api::<Readable<Pod>>::namespaced(self.client.clone(), &relay.namespace);
         match timeout(SHORT, pods.get_opt(&relay.pod)).await {
-            Ok(Ok(pod)) => trust::has_still(relay, pod.as_ref()).map_err(moved),
+            Ok(Ok(pod)) => trust::has_still(relay, pod.map(|pod| pod.0).as_ref()).map_err(moved),
             Ok(Err(error)) => Err(moved(format!("the relay's pod cannot be read: {error}"))),
             Err(_) => {
                 Err(moved("the relay's pod cannot be read: the API server did not answer in time".to_owned()))

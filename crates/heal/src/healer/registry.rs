@@ -13,8 +13,8 @@ use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
-use volmedic_api::Arrived;
 use volmedic_api::addons::{CREATED_BY, CsiAddonsNode};
+use volmedic_api::{Arrived, Readable};
 use volmedic_csi::Backoff;
 use volmedic_panics::caught;
 
@@ -214,11 +214,11 @@ struct Look {
 impl Look {
     async fn look_into(&self, object: &CsiAddonsNode) -> Result<Relayed, Distrust> {
         let claimed = trust::read(object, &self.trusted)?;
-        let pods = Api::<Pod>::namespaced(self.client.clone(), &claimed.namespace);
-        let pod = ask("the pod of its endpoint", pods.get_opt(&claimed.pod)).await?;
+        let pods = Api::<Readable<Pod>>::namespaced(self.client.clone(), &claimed.namespace);
+        let pod = ask("the pod of its endpoint", pods.get_opt(&claimed.pod)).await?.map(|pod| pod.0);
         let (node, address) = trust::against_pod(object, &claimed, pod.as_ref(), self.allow_loopback)?;
-        let nodes = Api::<CSINode>::all(self.client.clone());
-        let csi_node = ask("the CSINode of its pod", nodes.get_opt(&node)).await?;
+        let nodes = Api::<Readable<CSINode>>::all(self.client.clone());
+        let csi_node = ask("the CSINode of its pod", nodes.get_opt(&node)).await?.map(|node| node.0);
         trust::against_node(object, &node, csi_node.as_ref())?;
         let relay = Relayed {
             driver: object.spec.driver.name.as_str().into(),
@@ -281,8 +281,14 @@ impl Book {
     }
 
     async fn serve(&mut self, key: &Key, relay: Relayed) {
-        if self.served.insert(key.clone(), relay.clone()).as_ref() != Some(&relay) {
-            tracing::info!(driver = &*relay.driver, node = &*relay.node, address = %relay.address, "a relay is trusted");
+        let before = self.served.insert(key.clone(), relay.clone());
+        if before.as_ref() != Some(&relay) {
+            let Relayed { driver, node, address, .. } = &relay;
+            if before.is_some_and(|before| before.generation == relay.generation) {
+                tracing::debug!(driver = &**driver, node = &**node, %address, "a relay renews its certificate");
+            } else {
+                tracing::info!(driver = &**driver, node = &**node, %address, "a relay is trusted");
+            }
             // Without anybody who listens there is nothing to keep.
             let _ = self.news.send(RelayNews::Came(relay)).await;
         }

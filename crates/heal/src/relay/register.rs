@@ -17,6 +17,7 @@ use kube::{Api, Client, Resource};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
+use volmedic_api::Readable;
 use volmedic_api::addons::{
     CREATED_BY, CsiAddonsNode, CsiAddonsNodeDriver, RELAY, RELAY_CERTIFICATES, RELAY_VERSION, UPDATED_AT,
 };
@@ -298,8 +299,8 @@ impl Registrar {
 
     async fn who(&self) -> Result<Who, RegisterError> {
         let Self { client, namespace, pod: name, .. } = self;
-        let pods = Api::<Pod>::namespaced(client.clone(), namespace);
-        let pod = ask(format!("reading this pod, {namespace}/{name}"), pods.get(name)).await?;
+        let pods = Api::<Readable<Pod>>::namespaced(client.clone(), namespace);
+        let Readable(pod) = ask(format!("reading this pod, {namespace}/{name}"), pods.get(name)).await?;
         let pod_uid = pod.metadata.uid.clone().unwrap_or_default();
         let itself = || reference::<Pod>(name, &pod_uid);
         let owner = pod.metadata.owner_references.and_then(|owners| owners.into_iter().next());
@@ -307,9 +308,9 @@ impl Registrar {
             // Nobody would make it anew, so it is its own.
             None => Who { owner: itself(), kind: "Pod".into(), name: name.clone(), pod_uid },
             Some(owner) if owner.kind == "ReplicaSet" => {
-                let sets = Api::<ReplicaSet>::namespaced(client.clone(), namespace);
+                let sets = Api::<Readable<ReplicaSet>>::namespaced(client.clone(), namespace);
                 let reading = format!("reading the ReplicaSet {namespace}/{}", owner.name);
-                let set = ask(reading, sets.get(&owner.name)).await?;
+                let Readable(set) = ask(reading, sets.get(&owner.name)).await?;
                 let above = set.metadata.owner_references.and_then(|owners| owners.into_iter().next());
                 let OwnerReference { kind, name, .. } = above.unwrap_or(owner);
                 Who { owner: itself(), kind, name, pod_uid }

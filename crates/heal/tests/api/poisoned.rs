@@ -1,12 +1,17 @@
 //! Objects with a time that the API server accepts and no date type holds: one of them hides no other.
 
 use serde_json::json;
-use volmedic_heal::Mode;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use volmedic_heal::healer::{Metrics, Options, Registry, RelayNews};
+use volmedic_heal::relay::Relay;
+use volmedic_heal::{Mode, Outcome};
+use volmedic_proto::relay::HealRequest;
 use volmedic_testkit::objects;
 
 use crate::healing::Scene;
 use crate::poison::poison;
-use crate::stage::{Stage, create, eventually};
+use crate::stage::{PATIENCE, Stage, create, eventually};
 
 /// One of each kind that the healer lists: a registration, a claim, a volume, an attachment, a pod, a node.
 async fn poison_everything(stage: &Stage) {
@@ -58,4 +63,36 @@ async fn volumes_are_found_by_pods_beside_objects_that_are_poisoned() {
     let scene = Scene::new(Mode::Auto, prepare, |fake| fake).await;
     eventually("both are checked", async || scene.asked() == ["vol-1", "vol-poisoned"]).await;
     scene.end().await;
+}
+
+/// Of the relay itself: its pod, which its owner may write, and the CSINode of its node.
+#[tokio::test]
+async fn a_relay_registers_is_trusted_and_is_called_although_its_pod_is_poisoned() {
+    let stage = Stage::new().await;
+    let fake = stage.fake();
+    let _driver = fake.serve();
+    stage.agent("agent-x").await;
+    poison(&stage.client, &format!("/api/v1/namespaces/{}/pods", stage.namespace), "agent-x").await;
+    poison(&stage.client, "/apis/storage.k8s.io/v1/csinodes", &stage.node).await;
+    let client = stage.plane.client_for(&stage.namespace, "volmedic-relay").await.unwrap();
+    let options = stage.relay_options("agent-x");
+    let metrics = volmedic_heal::relay::Metrics::default();
+    let relay = Relay::start(&client, fake.connect(), options, metrics).await.unwrap();
+    eventually("it is registered", async || stage.registration().await.is_some()).await;
+    let options = Options {
+        allow_loopback: true,
+        trusted_namespaces: [stage.namespace.clone()].into(),
+        ..Options::default()
+    };
+    let registry = Registry::new(stage.client.clone(), stage.dialer(), &options, Metrics::default());
+    let (news, mut heard) = mpsc::channel(8);
+    tokio::spawn(registry.run(news));
+    let Some(RelayNews::Came(found)) = timeout(PATIENCE, heard.recv()).await.unwrap() else {
+        panic!("it went")
+    };
+    let pv = stage.volume("data", "vol-1").await;
+    let request = HealRequest { persistent_volume: pv, ..HealRequest::default() };
+    let outcome = stage.dialer().ask(&found, request, PATIENCE).await;
+    assert_eq!(outcome, Outcome::Well { message: "mounter restarted".into() });
+    relay.stop().await;
 }

@@ -101,6 +101,23 @@ async fn without_a_healer_it_says_so_and_leaves_nothing_behind() {
     ward.end().await;
 }
 
+/// Every account that may patch the claim can write such a time into it.
+#[tokio::test]
+async fn a_poisoned_claim_can_be_asked_about() {
+    let (clinic, _) = Clinic::shared().await;
+    let ward = clinic.ward(|fake| fake).await;
+    ward.claim("data", None).await;
+    known(&clinic, &ward, "data").await;
+    let folder = format!("/api/v1/namespaces/{}/persistentvolumeclaims", ward.stage.namespace);
+    crate::poison::poison(&ward.stage.client, &folder, "data").await;
+    let (code, said, log) = clinic.heal(&["data", "-n", &ward.stage.namespace, "--dry-run"]).await;
+    assert_eq!(code, 0, "{said} {log}");
+    let (code, said, log) =
+        clinic.heal(&["data", "-n", &ward.stage.namespace, "--approve", "--remedy=NodeHealer"]).await;
+    assert_eq!(code, 0, "{said} {log}");
+    ward.end().await;
+}
+
 /// Labels are copied from claim to claim, by templates and by people. Another tenant's claim that cannot be read is in the way
 /// of nobody.
 #[tokio::test]
