@@ -181,7 +181,7 @@ async fn a_token_that_the_api_server_accepts_is_sent_to_nobody() {
     assert!(refused.contains("is accepted by the API server itself"), "{refused}");
     assert!(fake.asked().is_empty());
     // The same for the token of all other relays.
-    let dangerous = Trust { token: Some(token.clone()), unverified: None, ..trust.clone() };
+    let dangerous = Trust { token: Some(token.clone()), unverified: None };
     dangerous.check(&stage.client).await.unwrap_err();
 
     std::fs::write(&token, stage.token("volmedic-hub", Some(CSI_ADDONS_AUDIENCE)).await).unwrap();
