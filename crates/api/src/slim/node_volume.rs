@@ -21,6 +21,7 @@ pub struct NodeVolumeSpec {
     pub fc: Option<OtherSource>,
     pub rbd: Option<OtherSource>,
     pub cephfs: Option<OtherSource>,
+    pub local: Option<OtherSource>,
     pub host_path: Option<HostPathSource>,
     pub claim_ref: Option<ClaimRef>,
     pub access_modes: Option<Vec<String>>,

@@ -106,8 +106,9 @@ pub(super) fn place<'a>(
 fn without_directory(record: &Record, mine: &[&Wanted], facts: &Facts, layout: &Layout) -> Option<Part> {
     let (first, pv) = (*mine.first()?, facts.name.clone()?);
     let uid = record.kubelet_uid();
-    let (key, target, source) = match (&facts.host_path, facts.csi.as_deref()) {
-        (Some(path), _) => {
+    let waits = record.phase == Phase::Coming;
+    let (key, target, source) = match (&facts.host_path, facts.csi.as_deref(), facts.plugin) {
+        (Some(path), ..) => {
             let target = layout.volume(uid, HOST_PATH, &pv).ok()?;
             (
                 Key { driver: HOST_PATH.replace('~', "/").into(), handle: pv.clone() },
@@ -115,10 +116,15 @@ fn without_directory(record: &Record, mine: &[&Wanted], facts: &Facts, layout: &
                 Some(path.to_path_buf()),
             )
         }
-        (None, Some(csi)) if record.phase == Phase::Coming => {
-            (csi.clone(), layout.publish(uid, &pv).ok()?, None)
+        (None, Some(csi), _) if waits => (csi.clone(), layout.publish(uid, &pv).ok()?, None),
+        (None, None, Some(plugin)) if waits => {
+            let target = match first.mode {
+                Mode::Filesystem => layout.volume(uid, plugin, &pv).ok()?,
+                Mode::Block => layout.block_map(uid, plugin, &pv).ok()?,
+            };
+            (Key { driver: plugin.replace('~', "/").into(), handle: pv.clone() }, target, None)
         }
-        (None, _) => return None,
+        (None, ..) => return None,
     };
     Some(Part {
         mode: first.mode,

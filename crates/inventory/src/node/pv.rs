@@ -40,6 +40,8 @@ pub(super) struct Facts {
     pub(super) host_path: Option<Box<Path>>,
     /// None for a volume that is bound to no claim.
     pub(super) claim: Option<Arc<ObjectRef>>,
+    /// What the kubelet's directories call its plugin, if the kubelet mounts it without a driver.
+    pub(super) plugin: Option<&'static str>,
     /// Needed only where the kubelet's note does not say it.
     pub(super) csi: Option<Box<Key>>,
     pub(super) fs_type: Option<Box<str>>,
@@ -207,8 +209,16 @@ impl fmt::Debug for Closed {
 impl Facts {
     pub(super) fn new(volume: &NodePersistentVolume) -> Self {
         let spec = &volume.spec;
-        let others = [&spec.nfs, &spec.iscsi, &spec.fc, &spec.rbd, &spec.cephfs];
-        let other = || others.into_iter().flatten();
+        let others = [
+            (&spec.nfs, "kubernetes.io~nfs"),
+            (&spec.iscsi, "kubernetes.io~iscsi"),
+            (&spec.fc, "kubernetes.io~fc"),
+            (&spec.rbd, "kubernetes.io~rbd"),
+            (&spec.cephfs, "kubernetes.io~cephfs"),
+            (&spec.local, "kubernetes.io~local-volume"),
+        ];
+        let other = || others.iter().filter_map(|(source, _)| source.as_ref());
+        let plugin = others.iter().find_map(|(source, plugin)| source.as_ref().map(|_| *plugin));
         let fs_type = spec.csi.as_ref().and_then(|csi| csi.fs_type.as_deref());
         let fs_type = fs_type.or_else(|| other().find_map(|source| source.fs_type.as_deref()));
         let modes = spec.access_modes.as_deref().unwrap_or_default();
@@ -227,6 +237,7 @@ impl Facts {
                 let kind = Kind::PersistentVolumeClaim;
                 Arc::new(ObjectRef::new(kind, &claim.namespace, &claim.name, &claim.uid))
             }),
+            plugin,
             csi: spec.csi.as_ref().filter(|csi| !csi.driver.is_empty() && !csi.volume_handle.is_empty()).map(
                 |csi| {
                     let [driver, handle] = [&csi.driver, &csi.volume_handle].map(|text| text.as_str().into());

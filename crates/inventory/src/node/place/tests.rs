@@ -86,6 +86,35 @@ fn check(
     placed
 }
 
+/// NFS, local volumes and the rest that the kubelet mounts by itself: it makes their directory only when it mounts them, and
+/// removes it when that fails.
+#[test]
+fn a_volume_without_a_driver_that_a_pod_waits_for_is_known_before_it_is_mounted() {
+    let sources = [
+        ("nfs", json!({"nfs": {"server": "s", "path": "/"}})),
+        ("local-volume", json!({"local": {"path": "/mnt/disk"}})),
+        ("iscsi", json!({"iscsi": {"targetPortal": "s", "iqn": "q", "lun": 0}})),
+    ];
+    for (plugin, source) in sources {
+        let facts = Facts { name: Some("pv".into()), ..volume("ns/data", &source) };
+        let place = |record: &Record| {
+            let of_claim = |name: &str| (name == "data").then_some(&facts);
+            let placed = place(record, [], |_| None, of_claim, &Layout::new("/k"));
+            assert!(placed.incomplete, "{plugin}: the kubelet will make its directory");
+            placed.parts
+        };
+        for (volume, target) in [("a", "volumes"), ("raw", "volumeDevices")] {
+            let record = pod(&json!([claim(volume, "data")]));
+            assert!(place(&record).is_empty(), "{plugin}: a pod that runs has mounted all of its volumes");
+            let parts = place(&Record { phase: Phase::Coming, ..record });
+            let [part] = &parts[..] else { panic!("{plugin}: {parts:?}") };
+            assert_eq!((&*part.key.driver, &*part.key.handle), (&*format!("kubernetes.io/{plugin}"), "pv"));
+            let target = format!("/k/pods/u1/{target}/kubernetes.io~{plugin}/pv");
+            assert_eq!((part.used.target.to_str(), part.used.phase), (Some(&*target), Phase::Coming));
+        }
+    }
+}
+
 #[test]
 fn a_directory_of_the_node_is_found_by_its_claim() {
     let record = pod(&json!([claim("a", "data"), claim("b", "slow")]));
