@@ -81,6 +81,14 @@ not_probed! {
         "Apply deploy/chart/files/rbac-agent.yaml.";
 }
 
+impl NotProbed {
+    /// Whether it is a limit of how Volmedic is installed, or of what it can check at all. An operator knows it from `doctor`
+    /// and decides once, so it is no alert.
+    pub fn is_known_limit(self) -> bool {
+        matches!(self, Self::HostPathNotVisible | Self::KindNotSupported)
+    }
+}
+
 impl fmt::Display for NotProbed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

@@ -11,6 +11,8 @@ pub enum Unknown {
     CannotRead,
     /// No vantage probes the volume.
     NotProbed,
+    /// No vantage can probe the volume as Volmedic is installed, and the agent says so. It is a known limit and no failure.
+    CannotBeProbed,
     /// The controller runs, but cannot reach its driver.
     DriverUnreachable,
     /// The Lease of the agent on the node is not renewed.
@@ -22,11 +24,12 @@ pub enum Unknown {
 }
 
 impl Unknown {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::NotBound,
         Self::NoVolume,
         Self::CannotRead,
         Self::NotProbed,
+        Self::CannotBeProbed,
         Self::DriverUnreachable,
         Self::AgentNotResponding,
         Self::ControllerNotResponding,
@@ -39,6 +42,7 @@ impl Unknown {
             Self::NoVolume => "NoVolume",
             Self::CannotRead => "CannotRead",
             Self::NotProbed => "NotProbed",
+            Self::CannotBeProbed => "CannotBeProbed",
             Self::DriverUnreachable => "DriverUnreachable",
             Self::AgentNotResponding => "AgentNotResponding",
             Self::ControllerNotResponding => "ControllerNotResponding",
@@ -64,6 +68,9 @@ impl Unknown {
             Self::NotProbed => {
                 "Run the agent on the nodes that use it, or `volmedic controller` beside a driver that reports health; \
                  `volmedic doctor` shows what is missing."
+            }
+            Self::CannotBeProbed => {
+                "`volmedic doctor` lists such volumes and how to change that; a directory of the node needs agent.hostRoot."
             }
             Self::DriverUnreachable => {
                 "Check the pod of the driver's controller plugin, and the log of Volmedic's sidecar beside it."

@@ -66,7 +66,7 @@ fn what_a_scrape_of_the_hub_shows() {
     ] {
         assert_eq!(text.lines().filter(|found| *found == line).count(), 1, "{line} in\n{text}");
     }
-    assert_eq!(text.lines().filter(|line| line.starts_with("volmedic_claims{")).count(), 24, "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("volmedic_claims{")).count(), 26, "{text}");
     assert!(!text.contains("persistentvolumeclaim=\"alone\""), "only its number is known:\n{text}");
     for (name, kind, _, help) in METRICS {
         let family = if *kind == "counter" { name.trim_end_matches("_total") } else { name };

@@ -392,7 +392,9 @@ fn not_probed(begin: &str, word: &str, text: &str) -> Unprobed {
         (text, _) => text,
     };
     let advice = known.map_or(Unknown::NotProbed.advice(), NotProbed::advice);
-    Unprobed { reason: Unknown::NotProbed, message: format!("{begin}: {text}"), advice }
+    let is_limit = known.is_some_and(NotProbed::is_known_limit);
+    let reason = if is_limit { Unknown::CannotBeProbed } else { Unknown::NotProbed };
+    Unprobed { reason, message: format!("{begin}: {text}"), advice }
 }
 
 fn unknown(reason: Unknown, message: String, since: Since) -> Seen {

@@ -31,7 +31,7 @@ fn a_volume_is_healthy_only_from_vantages_that_probe_it() {
     check_unprobed(
         &world,
         "a",
-        "NotProbed",
+        "CannotBeProbed",
         &format!("the agent on node n1 does not probe it: {why}, {NO_CONTROLLER}"),
     );
     world.put_report("n1", &covered(json!([])));
