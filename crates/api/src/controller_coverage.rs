@@ -38,6 +38,9 @@ pub struct ControllerCoverage {
     /// each probe of them failed. In order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes_not_probed: Vec<String>,
+    /// Whether it reports on claims that a node is down on which they are used. The hub then does not report it again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reports_nodes: bool,
     /// Volumes of the same kind that found no room. If there are any, none of the driver's volumes is known to be probed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: u32,

@@ -19,7 +19,8 @@ pub use node_volume_health::{
 };
 pub use volume_health::{
     Condition, ControllerReport, Headline, Heal, HealOutcome, HealthWord, LeaseName, Observed, PastHeadline,
-    StatusWord, VantageHealth, VantageKind, VolumeHealth, VolumeHealthSpec, VolumeHealthStatus,
+    ReportedCondition, StatusWord, VantageHealth, VantageKind, VolumeHealth, VolumeHealthSpec,
+    VolumeHealthStatus,
 };
 
 /// The API group of all of them.
@@ -34,6 +35,8 @@ pub mod limit {
     pub const VANTAGES: usize = 64;
     /// Past headlines, newest first.
     pub const HISTORY: usize = 20;
+    /// Conditions that the hub reported as events.
+    pub const REPORTED: usize = 32;
     /// Past heals, newest first.
     pub const HEALS: usize = 64;
     /// Volumes in one node's report; the worst.

@@ -186,6 +186,15 @@ well_known! {
     DetachFailed, Degraded, [AskOperator],
         "The volume cannot be detached from a node.",
         "Read the error of the VolumeAttachment; until it is detached, the volume may not be usable on another node.";
+    ProvisioningFailed, Inaccessible, [AskOperator],
+        "The claim has waited for its volume for minutes.",
+        "Read the claim's events, such as ProvisioningFailed; then check the driver's external-provisioner and the StorageClass.";
+    ResizeFailed, Degraded, [AskOperator],
+        "The volume does not get the size that the claim asks for.",
+        "Read the claim's conditions and events; then check the driver's external-resizer and the room of the storage system.";
+    UnmountStuck, Degraded, [AskOperator],
+        "Pods that used the volume should be gone, and the volume is not unmounted from their node.",
+        "Read the kubelet's log on that node; look for processes that use the volume and for calls to it that hang.";
     DriverNotRegistered, Inaccessible, [AskOperator],
         "The volume's CSI driver is not registered on the node of its pod.",
         "Check that the driver's node plugin runs on that node.";
@@ -220,6 +229,8 @@ impl WellKnown {
             | Self::AttachFailed
             | Self::AttachedElsewhere
             | Self::DetachFailed
+            | Self::ProvisioningFailed
+            | Self::UnmountStuck
             | Self::DriverNotRegistered
             | Self::NodeDown => true,
             Self::OutOfCapacity
@@ -231,9 +242,18 @@ impl WellKnown {
             | Self::FilesystemShutdown
             | Self::MounterDead
             | Self::SlowIO
+            | Self::ResizeFailed
             | Self::StaleHandle
             | Self::VolumeConditionAbnormal => false,
         }
+    }
+
+    /// Whether only the hub finds it: an agent reports a volume that is not mounted as not probed.
+    pub fn is_found_by_hub(self) -> bool {
+        matches!(
+            self,
+            Self::NotMounted | Self::AttachedElsewhere | Self::DriverNotRegistered | Self::UnmountStuck
+        )
     }
 
     /// The condition type of the first proposals for this reason; its name is their error code.

@@ -24,6 +24,8 @@ pub struct Facts {
     pub undetermined_controller: bool,
     /// How new the nodes' reports are that we have seen, in versions of the API server.
     pub reports_seen: u64,
+    /// The driver's controller sidecar reports that a node is down on which the claim is used.
+    pub controller_reports_nodes: bool,
     /// A report that just came in.
     pub pushed: Option<Pushed>,
 }
@@ -70,6 +72,16 @@ pub struct View {
 pub struct Seen {
     pub what: What,
     pub since: Since,
+    /// It counts from this time on, because for some seconds it is part of starting or stopping. What is stored already
+    /// counts as long as it is seen.
+    pub counts_from: Option<Timestamp>,
+}
+
+impl Seen {
+    /// What counts at once.
+    pub fn new(what: What, since: Since) -> Self {
+        Self { what, since, counts_from: None }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

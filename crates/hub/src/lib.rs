@@ -33,8 +33,8 @@ pub use shape::{
 };
 pub use unknown::{Unknown, advice};
 pub use world::{
-    Bed, Class, Controller, DownNode, Line, Patient, Phase, ShownAgent, ShownClaim, ShownNode, Source,
-    UnhealthyClaim, World,
+    Announcement, Bed, Class, Controller, DownNode, Line, Patient, Phase, ShownAgent, ShownClaim, ShownNode,
+    Source, UnhealthyClaim, World,
 };
 
 /// Who owns what the hub applies.

@@ -4,6 +4,7 @@
 //! to changes, so nothing is written while nothing changes.
 
 mod headline;
+mod reported;
 
 use std::cmp::Reverse;
 
@@ -53,16 +54,22 @@ pub fn decide(now: Timestamp, facts: &Facts, stored: Option<&VolumeHealthStatus>
     let expires = wanted.vantages.iter().filter_map(|entry| entry.expires.as_ref()).map(|time| time.0);
     let newer = wanted.vantages.iter().filter(|entry| is_newer(now, entry, facts));
     let newer = newer.filter_map(|entry| entry.observed.as_ref()?.time.0.checked_add(NEWER_FOR).ok());
-    let expiry = expires.chain(newer).min();
+    let waiting = facts.views.iter().flat_map(|view| &view.seen).filter_map(|seen| seen.counts_from);
+    let expiry = expires.chain(newer).chain(waiting.filter(|from| *from > now)).min();
     let ill = wanted.vantages.iter().any(|entry| entry.health != HealthWord::Healthy);
     if ill || keep.all {
         return Decision { action: write_unless_there(wanted, stored), due: expiry };
     }
-    let Some(stored) = stored else { return Decision { action: Action::Nothing, due: None } };
+    let Some(stored) = stored else { return Decision { action: Action::Nothing, due: expiry } };
     let well_since = wanted.headline.since.as_ref().map_or(now, |since| since.0);
     let over = well_since.checked_add(keep.recovered_for).unwrap_or(Timestamp::MAX);
     if over <= now {
-        return Decision { action: Action::Remove, due: None };
+        // That it recovered is reported by what is stored, so it is stored first.
+        return if wanted.reported == stored.reported {
+            Decision { action: Action::Remove, due: None }
+        } else {
+            Decision { action: Action::Write(Box::new(wanted)), due: Some(now) }
+        };
     }
     let due = expiry.map_or(over, |expiry| expiry.min(over));
     Decision { action: write_unless_there(wanted, Some(stored)), due: Some(due) }
@@ -76,13 +83,14 @@ fn write_unless_there(wanted: VolumeHealthStatus, stored: Option<&VolumeHealthSt
 pub fn merge(now: Timestamp, facts: &Facts, stored: Option<&VolumeHealthStatus>) -> VolumeHealthStatus {
     let before = stored.map_or(&[][..], |stored| &stored.vantages);
     let mut vantages: Vec<VantageHealth> =
-        facts.views.iter().map(|view| entry(now, view, facts, before)).collect();
+        facts.views.iter().filter_map(|view| entry(now, view, facts, before)).collect();
     vantages.extend(facts.pushed.iter().filter_map(|pushed| pushed_entry(now, pushed, before)));
     let kept = before.iter().filter(|old| stands(now, old, facts));
     let kept: Vec<_> = kept.filter(|old| vantages.iter().all(|new| new.name != old.name)).cloned().collect();
     vantages.extend(kept);
     vantages.sort_by(|a, b| rank(a).cmp(&rank(b)));
     vantages.dedup_by(|later, first| later.name == first.name);
+    let reported = reported::of(now, &vantages, facts, stored);
     let omitted = vantages.len().saturating_sub(limit::VANTAGES);
     vantages.truncate(limit::VANTAGES);
 
@@ -102,6 +110,7 @@ pub fn merge(now: Timestamp, facts: &Facts, stored: Option<&VolumeHealthStatus>)
         volume_handle: handle,
         vantages,
         omitted_vantages: u32::try_from(omitted).unwrap_or(u32::MAX),
+        reported,
         // The healer's, and the driver's controller's; what the hub applies does not touch them.
         controller_report: stored.and_then(|stored| stored.controller_report.clone()),
         heals: stored.map(|stored| stored.heals.clone()).unwrap_or_default(),
@@ -144,15 +153,24 @@ fn is_newer(now: Timestamp, old: &VantageHealth, facts: &Facts) -> bool {
     })
 }
 
-fn entry(now: Timestamp, view: &View, facts: &Facts, before: &[VantageHealth]) -> VantageHealth {
+/// `None` where nothing of what is seen counts yet: that is no view of a volume with which nothing is wrong.
+fn entry(now: Timestamp, view: &View, facts: &Facts, before: &[VantageHealth]) -> Option<VantageHealth> {
     let name = vantage_name(view.kind, view.node.as_deref());
     let old = before.iter().find(|old| old.name == name);
     if let Some(newer) = old.filter(|old| is_newer(now, old, facts)) {
-        return newer.clone();
+        return Some(newer.clone());
     }
     let known = old.map_or(&[][..], |old| &old.health_conditions);
-    let mut conditions: Vec<HealthCondition> =
-        view.seen.iter().map(|seen| stamped(now, condition(now, seen, known), known)).collect();
+    let probed = last_probe(now, view);
+    let counting = view.seen.iter().filter_map(|seen| {
+        let new = condition(now, seen, known);
+        let counts = seen.counts_from.is_none_or(|from| from <= now);
+        (counts || known.iter().any(|old| old.is_same(&new))).then(|| stamped(probed, new, known))
+    });
+    let mut conditions: Vec<HealthCondition> = counting.collect();
+    if conditions.is_empty() && !view.seen.is_empty() {
+        return None;
+    }
     let undetermined = view.node.as_ref().is_some_and(|node| facts.undetermined.contains(node));
     if undetermined && view.kind == VantageKind::Host {
         let not_responding = known.iter().filter(|old| is_about(old, Unknown::AgentNotResponding));
@@ -180,7 +198,19 @@ fn entry(now: Timestamp, view: &View, facts: &Facts, before: &[VantageHealth]) -
     if from_reports && facts.reports_seen > 0 && old != Some(&new) {
         new.observed = Some(Observed { version: facts.reports_seen, time: time(now) });
     }
-    new
+    Some(new)
+}
+
+/// What is seen now was probed no later than this: a source that is not responding has probed nothing since.
+fn last_probe(now: Timestamp, view: &View) -> Timestamp {
+    let silent = view.seen.iter().filter_map(|seen| match (&seen.what, seen.since) {
+        (What::Unknown { reason, .. }, Since::Exactly(since)) => match Unknown::of_name(reason)? {
+            Unknown::AgentNotResponding | Unknown::ControllerNotResponding => Some(since),
+            _ => None,
+        },
+        _ => None,
+    });
+    silent.min().map_or(now, |since| since.min(now))
 }
 
 fn is_about(condition: &HealthCondition, why: Unknown) -> bool {
@@ -195,7 +225,7 @@ fn pushed_entry(now: Timestamp, pushed: &Pushed, before: &[VantageHealth]) -> Op
     let name = vantage_name(VantageKind::Pushed, Some(&pushed.source));
     let old = before.iter().find(|old| old.name == name);
     let known = old.map_or(&[][..], |old| &old.health_conditions);
-    let seen = |what| Seen { what: What::Wrong(what), since: Since::NotAfter(now) };
+    let seen = |what| Seen::new(What::Wrong(what), Since::NotAfter(now));
     let each = Conditions::new(pushed.conditions.iter().cloned()).into_iter();
     let mut conditions: Vec<_> =
         each.map(|what| stamped(now, condition(now, &seen(what), known), known)).collect();
@@ -244,8 +274,8 @@ fn condition(now: Timestamp, seen: &Seen, known: &[HealthCondition]) -> HealthCo
     new
 }
 
-/// The probe time stays while nothing else moves.
-fn stamped(now: Timestamp, mut new: HealthCondition, known: &[HealthCondition]) -> HealthCondition {
+/// The probe time stays while nothing else moves. What nobody could probe has none.
+fn stamped(probed: Timestamp, mut new: HealthCondition, known: &[HealthCondition]) -> HealthCondition {
     let unchanged = known.iter().find(|old| {
         old.is_same(&new)
             && old.message == new.message
@@ -253,7 +283,7 @@ fn stamped(now: Timestamp, mut new: HealthCondition, known: &[HealthCondition]) 
     });
     new.last_probe_time = match unchanged {
         Some(old) => old.last_probe_time.clone(),
-        None => Some(time(now)),
+        None => (new.status == ConditionStatus::True).then(|| time(probed)),
     };
     new
 }

@@ -25,6 +25,8 @@ pub struct Claim {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ClaimMeta {
+    #[serde(rename = "creationTimestamp")]
+    pub creation_timestamp: Option<Time>,
     pub annotations: Option<ClaimAnnotations>,
 }
 
@@ -51,6 +53,18 @@ pub struct ClaimStatus {
     /// Pending, Bound or Lost.
     pub phase: String,
     pub health_status: Option<Told>,
+    /// Resizes that are under way or fail.
+    pub conditions: Option<Vec<ClaimCondition>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ClaimCondition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    pub message: Option<String>,
+    pub last_transition_time: Option<Time>,
 }
 
 /// What a field of the API says of one volume.
@@ -150,9 +164,18 @@ impl Shape for Volume {
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Pod {
     #[serde(default)]
+    pub metadata: PodMeta,
+    #[serde(default)]
     pub spec: PodSpec,
     #[serde(default)]
     pub status: PodStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodMeta {
+    /// When it should be gone, if it is being deleted.
+    pub deletion_timestamp: Option<Time>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

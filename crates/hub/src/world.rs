@@ -3,6 +3,7 @@
 //! Nothing here waits or fails. Whoever puts something in marks the claims whose facts may be others now; a mark too
 //! many costs a moment, one too few would be a change that nobody notices.
 
+mod announced;
 mod attachments;
 mod changes;
 mod evidence;
@@ -12,13 +13,14 @@ mod names;
 mod patients;
 mod records;
 mod shown;
+mod stuck;
 mod users;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use volmedic_api::resource::{LeaseName, NodeReport, VantageKind, VolumeHealthStatus};
+use volmedic_api::resource::{NodeReport, VantageKind, VolumeHealthStatus};
 use volmedic_health::Remedy;
 
 use crate::ClaimKey;
@@ -26,6 +28,8 @@ use crate::agents::{Agents, Now};
 use crate::controllers::Controllers;
 use crate::facts::VolumeId;
 use crate::shape::{self, StorageHealth};
+pub use announced::Announcement;
+use announced::Announcements;
 use attachments::Attachments;
 pub use evidence::Controller;
 use judged::Judgements;
@@ -35,6 +39,7 @@ pub use records::Phase;
 use records::{Claim, Volume, Words};
 pub(crate) use records::{Marks, Uid};
 pub use shown::{ShownAgent, ShownClaim, ShownNode};
+use stuck::{Deleting, Stuck};
 use users::{PodRecord, Users};
 
 /// Where facts come from. Until a source was read whole once, what is stored of its vantages stands.
@@ -84,6 +89,11 @@ pub(crate) struct Stored {
 #[derive(Debug, Default)]
 pub struct World {
     claims: HashMap<ClaimKey, Claim>,
+    /// What is wrong with claims themselves.
+    stuck: HashMap<ClaimKey, Box<[Stuck]>>,
+    deleting: Deleting,
+    /// About now: when the keeper worked last.
+    now: Option<Timestamp>,
     volumes: HashMap<Arc<str>, Volume>,
     /// The local ones among them. Few clusters have many, so this is no field of each volume.
     local_volumes: HashSet<Arc<str>>,
@@ -108,6 +118,8 @@ pub struct World {
     judgements: Judgements,
     /// Who shows what is stored, if anybody does.
     listener: Option<shown::Listener>,
+    /// What is to be reported as events; `None` where nothing is.
+    announcements: Option<Announcements>,
     /// The same once more, for a healer; `None` where there is none.
     followed: Option<BTreeSet<ClaimKey>>,
     /// Nobody asks which claims may have changed, so that is not kept.
@@ -120,9 +132,6 @@ pub struct World {
 /// The label and the annotation that a PersistentVolume is marked with.
 pub(crate) const HEALTH_LABEL: &str = "volmedic.dev/health";
 pub(crate) const MESSAGE_ANNOTATION: &str = "PVUnhealthMessage";
-
-/// Leases of controllers that are looked at; a cluster has a handful of drivers.
-const LEASES: usize = 256;
 
 impl World {
     /// For a caller that reads everything and asks for all of it: which claims may have changed is not kept.
@@ -146,6 +155,10 @@ impl World {
         }
     }
 
+    pub fn has_heard(&self, source: Source) -> bool {
+        self.heard.contains(&source)
+    }
+
     /// Whether enough was read to judge at all.
     pub fn is_ready(&self) -> bool {
         Source::NEEDED.iter().all(|source| self.heard.contains(source))
@@ -157,14 +170,18 @@ impl World {
         let mut claim = Claim::new(uid, body, &mut self.words, share);
         let key = self.key(namespace, name);
         claim.judged = self.claims.get(&key).and_then(|known| known.judged);
+        let is_stuck_otherwise = self.put_stuck(&key, body, claim.phase);
         if self.claims.get(&key) != Some(&claim) {
             self.claims.insert(key.clone(), claim);
+            self.touch(key);
+        } else if is_stuck_otherwise {
             self.touch(key);
         }
     }
 
     pub fn remove_claim(&mut self, namespace: &str, name: &str) {
         let key = ClaimKey::new(namespace, name);
+        self.stuck.remove(&key);
         if let Some(claim) = self.claims.remove(&key) {
             self.judgements.forget(&key, claim.judged);
             self.touch(key);
@@ -211,7 +228,13 @@ impl World {
     }
 
     pub fn put_pod(&mut self, namespace: &str, name: &str, pod: &shape::Pod) {
+        let by = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
         let pod = PodRecord::new(name, pod, &mut self.words);
+        if self.put_deleting(namespace, name, by.filter(|_| pod.is_some())) {
+            let claims =
+                pod.iter().flat_map(|pod| &pod.uses).map(|(claim, _)| ClaimKey::new(namespace, claim));
+            self.touch_all(claims.collect::<Vec<_>>());
+        }
         let claims = &self.claims;
         let share = |key: ClaimKey| claims.get_key_value(&key).map_or(key, |(known, _)| known.clone());
         let touched = self.users.put(&self.words.get(namespace), name, pod, share);
@@ -219,6 +242,7 @@ impl World {
     }
 
     pub fn remove_pod(&mut self, namespace: &str, name: &str) {
+        self.put_deleting(namespace, name, None);
         let touched = self.users.put(&self.words.get(namespace), name, None, |key| key);
         self.touch_all(touched);
     }
@@ -300,6 +324,7 @@ impl World {
 
     /// Finds the agents that fell silent; `in_touch` while Leases are being watched. Answers when to ask again.
     pub fn tick(&mut self, now: Now, in_touch: bool) -> Option<std::time::Instant> {
+        self.now = Some(now.day);
         for node in self.agents.tick(now, in_touch) {
             tracing::warn!(node = &*node, "the agent gives no sign of life");
             self.touch_node(&node);
@@ -308,33 +333,6 @@ impl World {
             self.touch_controlled(None);
         }
         [self.agents.next_due(), self.controllers.next_due()].into_iter().flatten().min()
-    }
-
-    /// The Leases that reports of controllers name and that were not found otherwise.
-    pub fn controller_leases(&mut self) -> BTreeSet<LeaseName> {
-        let reports =
-            self.stored.values().filter_map(|stored| stored.status.as_ref()?.controller_report.as_ref());
-        let mut named = BTreeSet::new();
-        for lease in reports.filter_map(|report| report.lease.as_ref()) {
-            if named.len() < LEASES && !named.contains(lease) {
-                named.insert(lease.clone());
-            }
-        }
-        let found: BTreeSet<LeaseName> = self.drivers.values().map(|found| found.lease.clone()).collect();
-        self.controllers.retain(&named.union(&found).cloned().collect());
-        named.difference(&found).cloned().collect()
-    }
-
-    /// What was found of such a Lease; nothing, if there is none.
-    pub fn put_controller_lease(&mut self, now: Now, lease: &LeaseName, found: Option<&shape::Lease>) {
-        if self.controllers.put(now, lease, found) {
-            self.touch_controlled(Some(lease));
-        }
-    }
-
-    /// It could not be asked for, which is no silence.
-    pub fn miss_controller_lease(&mut self, now: Now, lease: &LeaseName) {
-        self.controllers.postpone(now, lease);
     }
 
     pub fn put_backends(&mut self, node: &str, body: &shape::CsiNode) {
@@ -379,6 +377,7 @@ impl World {
         if changed {
             let before = before.as_ref().and_then(|before| before.status.as_ref());
             self.tell(&key, before, self.stored_of(&key));
+            self.note_reported(&key, before);
             self.touch(key);
         }
     }

@@ -5,7 +5,7 @@
 //! time of the transition, so that sending one transition twice counts it once. The API server forgets events an
 //! hour after their last update; reminders come more often than that.
 
-mod text;
+pub(crate) mod text;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,6 +34,8 @@ const NAME_ROOM: usize = 200;
 /// Objects without a namespace have their events here, where `kubectl` looks for them.
 const NO_NAMESPACE: &str = "default";
 
+/// Where the hub's events come from.
+const HUB: &str = "volmedic-hub";
 /// Where the healer's events come from.
 const HEALER: &str = "volmedic-healer";
 /// Where the agent's events come from; which agent is said by the host beside it.
@@ -61,6 +63,11 @@ impl Voice {
             instance: instance.to_owned(),
             host: None,
         }
+    }
+
+    /// For the hub, of which one leads.
+    pub fn of_hub(instance: &str) -> Self {
+        Self { component: HUB.to_owned(), instance: instance.to_owned(), host: None }
     }
 
     /// For the healer, of which there is one.

@@ -10,8 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Client;
 use kube::api::{Api, PostParams};
 use volmedic_api::ObjectRef;
+use volmedic_health::Transition;
 
-use crate::events::{cut, involved, name, namespace};
+use crate::events::{cut, involved, name, namespace, text};
 use crate::failure::{Failure, call};
 use crate::metrics::Reports;
 use crate::sender::{Courier, Gate, Job, Limits, Outcome, Outlet, Sender};
@@ -31,6 +32,13 @@ pub struct Note {
 }
 
 impl Note {
+    /// A transition as one event; `None` if it is not worth one.
+    pub fn of(object: ObjectRef, transition: &Transition, which: String) -> Option<Self> {
+        let (reason, warning, _) = text::reason(transition)?;
+        let message = text::message(transition, None);
+        Some(Self { object, reason, warning, message, at: transition.at, which })
+    }
+
     fn fingerprint(&self) -> u64 {
         fingerprint(&[&self.object.uid, self.reason, &self.which])
     }

@@ -283,6 +283,7 @@ impl<P: volmedic_monitor::Probe> Leading<P> {
                 inventory: inventory.clone(),
                 settings: settings.clone(),
                 deadline: config.call_deadline,
+                reports_nodes: config.node_grace.is_some(),
             };
             tasks.spawn(coverage::keep(source, annotations));
         }

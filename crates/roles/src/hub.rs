@@ -1,6 +1,7 @@
 //! The hub role: one for the cluster, which merges what all others know into one VolumeHealth for each claim.
 
 mod args;
+mod events;
 mod heal;
 mod nodes;
 mod page;
@@ -42,7 +43,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let mut registry = Registry::default();
     let metrics = volmedic_hub::Metrics::register(&mut registry);
     let reports = volmedic_hub::push::ReportCounts::register(&mut registry);
-    let heal_counts = config.heal.is_some().then(|| heal::Counts::register(&mut registry));
+    let sent = volmedic_report::Reports::register(&mut registry);
+    let heal_counts = config.heal.is_some().then(|| heal::Counts::register(&mut registry, sent.clone()));
     process.serve_http(&config.http, registry, &client).await?;
     if let Some(trust) = config.heal.as_ref().and_then(|heal| heal.trust.as_ref()) {
         heal::check_tokens(&client, trust).await?;
@@ -62,7 +64,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     if leadership.won(&mut process).await? {
         let health = process.health.clone();
         tokio::select! {
-            outcome = lead(&config, &client, metrics, heal_counts, &health, &desk, page, leadership.clone()) => outcome?,
+            outcome = lead(&config, &client, metrics, (sent, heal_counts), &health, &desk, page, leadership.clone()) => outcome?,
             over = leadership.over(&mut process.signals) => over?,
         }
     }
@@ -76,7 +78,7 @@ async fn lead(
     config: &Config,
     client: &Client,
     metrics: volmedic_hub::Metrics,
-    heal_counts: Option<heal::Counts>,
+    (sent, heal_counts): (volmedic_report::Reports, Option<heal::Counts>),
     health: &Health,
     desk: &push::Desk,
     page: Option<Arc<page::Page>>,
@@ -88,6 +90,7 @@ async fn lead(
     let policies = policy::Policies { tokens };
     policies.first_look(client, &world).await;
 
+    let events = events::Events::new(client, &world, sent);
     let mut watches = Watches::start(client, &config.agent_namespace, &world, &woken);
     health.set_ready(watches.ready_check(&world, config.not_ready_after));
     if let Some(page) = page {
@@ -105,6 +108,7 @@ async fn lead(
         agent_namespace: config.agent_namespace.clone(),
     };
     watches.tasks.spawn(nodes.run());
+    watches.tasks.spawn(events.run());
     watches.tasks.spawn(policies.keep_looking(client.clone(), world.clone(), woken.clone()));
     tracing::info!("merging what is known of all claims");
     let keeper = Arc::new(Keeper::new(client.clone(), world.clone(), woken, config.keeper, metrics));

@@ -31,11 +31,16 @@ pub struct HealthCondition {
     pub kind: ConditionType,
     /// `True` while it is so; `Unknown` where it is not known any more.
     pub status: ConditionStatus,
+    /// What is wrong, as one of the error codes of docs/reasons.md, such as `VolumeNotFound` or `OutOfCapacity`, or as the
+    /// driver's own. It is the reason, under the name that other health APIs use. Absent if nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limit::REASON))]
+    pub error_code: Option<String>,
     /// How bad it is in CSI's words: `Degraded`, `Inaccessible`, `DataLoss`, or `Unrecognized` with the number of a
     /// status that only newer drivers know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
-    pub error_code: Option<String>,
+    pub severity: Option<String>,
     /// One CamelCase word that machines can act on.
     #[schemars(schema_with = "schema::reason")]
     pub reason: String,
@@ -46,7 +51,9 @@ pub struct HealthCondition {
     /// Since when it is so.
     #[schemars(schema_with = "schema::time")]
     pub last_transition_time: Time,
-    /// When it was last checked and something about it had changed. It does not move while nothing else does.
+    /// When the hub first knew it with these words. A probe at that time or up to one interval before it found this. It
+    /// stays as it is while later probes find the same, so it is never later than the last probe. Absent where no probe
+    /// found anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_time")]
     pub last_probe_time: Option<Time>,
@@ -61,7 +68,8 @@ impl HealthCondition {
                 Class::HealthUnknown => ConditionType::HealthUnknown,
             },
             status: ConditionStatus::True,
-            error_code: Some(condition.status.to_string()),
+            error_code: Some(condition.reason.to_string()),
+            severity: Some(condition.status.to_string()),
             reason: condition.reason.to_string(),
             message: condition.message.to_string(),
             last_transition_time: time(since),
@@ -77,6 +85,7 @@ impl HealthCondition {
             kind: ConditionType::HealthUnknown,
             status: ConditionStatus::Unknown,
             error_code: None,
+            severity: None,
             reason: Reason::new(reason).to_string(),
             message,
             last_transition_time: time(since),
@@ -90,20 +99,23 @@ impl HealthCondition {
         if self.status != ConditionStatus::True {
             return None;
         }
-        let usual = match self.kind {
+        Some(Condition::new(self.severity(), Reason::new(&self.reason), &self.message))
+    }
+
+    /// How bad it is. Up to version 0.2 that was in `errorCode`.
+    pub fn severity(&self) -> Status {
+        let words = [self.severity.as_deref(), self.error_code.as_deref()];
+        words.into_iter().flatten().find_map(|word| word.parse().ok()).unwrap_or(match self.kind {
             ConditionType::HealthFailure => Status::Inaccessible,
             ConditionType::HealthWarning => Status::Degraded,
             ConditionType::HealthUnknown => Status::Unrecognized(0),
-        };
-        let code = self.error_code.as_deref().unwrap_or_default();
-        let status = code.parse().unwrap_or(usual);
-        Some(Condition::new(status, Reason::new(&self.reason), &self.message))
+        })
     }
 
     /// Whether both speak of the same thing, perhaps in other words or at another time.
     pub fn is_same(&self, other: &Self) -> bool {
-        (self.kind, self.status, &self.error_code, &self.reason)
-            == (other.kind, other.status, &other.error_code, &other.reason)
+        (self.kind, self.status, self.severity(), &self.reason)
+            == (other.kind, other.status, other.severity(), &other.reason)
     }
 }
 
@@ -121,6 +133,18 @@ mod tests {
     }
 
     #[test]
+    fn the_error_code_is_the_reason_and_the_severity_a_field_of_its_own() {
+        let condition = Condition::new(Status::DataLoss, Reason::new("DiskFailure"), "");
+        let stored = HealthCondition::new(&condition, Timestamp::UNIX_EPOCH);
+        assert_eq!(stored.error_code.as_deref(), Some("DiskFailure"));
+        assert_eq!(stored.severity.as_deref(), Some("DataLoss"));
+        let before =
+            HealthCondition { error_code: Some("DataLoss".into()), severity: None, ..stored.clone() };
+        assert_eq!(before.condition(), Some(condition), "as version 0.2 wrote it");
+        assert!(before.is_same(&stored), "it is no other condition after an update");
+    }
+
+    #[test]
     fn not_knowing_is_no_condition_of_the_volume() {
         let unknown = HealthCondition::unknown("AgentSilent", "nothing heard", Timestamp::UNIX_EPOCH);
         assert_eq!(unknown.condition(), None);
@@ -132,7 +156,7 @@ mod tests {
     #[test]
     fn what_others_wrote_is_made_valid() {
         let odd = HealthCondition {
-            error_code: Some("Broken".into()),
+            severity: Some("Broken".into()),
             kind: ConditionType::HealthWarning,
             status: ConditionStatus::True,
             reason: "disk bad!".into(),

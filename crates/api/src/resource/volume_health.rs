@@ -193,6 +193,34 @@ pub struct PastHeadline {
     pub vantage: Option<String>,
 }
 
+/// A condition that the hub reports as events on the claim, because no other component does: one event when it begins, and
+/// one when it ends. It is stored together with the condition, so that another hub neither repeats nor omits an event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportedCondition {
+    /// The name of the vantage that sees it.
+    #[schemars(length(min = 1, max = 300))]
+    pub vantage: String,
+    /// How bad it is, in CSI's words.
+    #[schemars(length(min = 1, max = 64))]
+    pub severity: String,
+    #[schemars(schema_with = "schema::reason")]
+    pub reason: String,
+    /// Since when it is so.
+    #[schemars(schema_with = "schema::time")]
+    pub since: Time,
+    /// When its start was reported.
+    #[schemars(schema_with = "schema::time")]
+    pub time: Time,
+    /// When its end was reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_time")]
+    pub ended: Option<Time>,
+    /// It ended because its report was not repeated in time, so that it is unknown whether the volume recovered.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub expired: bool,
+}
+
 /// How an attempt to heal went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum HealOutcome {
@@ -328,6 +356,10 @@ pub struct VolumeHealthStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::HISTORY), extend("x-kubernetes-list-type" = "atomic"))]
     pub history: Vec<PastHeadline>,
+    /// What the hub reported as events on the claim, newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limit::REPORTED), extend("x-kubernetes-list-type" = "atomic"))]
+    pub reported: Vec<ReportedCondition>,
     /// The last attempts to heal it, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::HEALS), extend("x-kubernetes-list-type" = "atomic"))]

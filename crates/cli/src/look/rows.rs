@@ -70,7 +70,7 @@ fn add_events(picture: &Picture, key: &ClaimKey, facts: &mut Facts) {
             events::What::Over => continue,
         };
         let Some((kind, node)) = place(&note.vantage) else { continue };
-        let seen = Seen { what, since: Since::Exactly(since) };
+        let seen = Seen::new(what, Since::Exactly(since));
         match views.iter_mut().find(|view| (view.kind, view.node.as_deref()) == (kind, node)) {
             Some(view) => view.seen.push(seen),
             None => views.push(View { kind, node: node.map(Into::into), verified: None, seen: vec![seen] }),

@@ -9,7 +9,7 @@ fn at(minute: i64) -> Timestamp {
 }
 
 fn wrong(status: Status, reason: &str, since: Since) -> Seen {
-    Seen { what: What::Wrong(Condition::new(status, Reason::new(reason), "as a test says")), since }
+    Seen::new(What::Wrong(Condition::new(status, Reason::new(reason), "as a test says")), since)
 }
 
 fn view(kind: VantageKind, node: Option<&str>, seen: Vec<Seen>) -> View {
@@ -28,7 +28,7 @@ fn lines(status: &VolumeHealthStatus) -> Vec<String> {
         let conditions: Vec<_> = entry
             .health_conditions
             .iter()
-            .map(|one| format!("{}/{}", one.error_code.as_deref().unwrap_or("-"), one.reason))
+            .map(|one| format!("{}/{}", one.severity.as_deref().unwrap_or("-"), one.reason))
             .collect();
         format!("{} {} {}", entry.name, entry.health.as_str(), conditions.join(" ")).trim_end().to_owned()
     };
@@ -103,7 +103,7 @@ fn vantages_that_see_it_otherwise_are_named_in_the_headline() {
          nothing wrong and 6 more",
     );
     let unknown = What::Unknown { reason: "AgentNotResponding".to_owned(), message: "x".repeat(2_000) };
-    let silent = host("a", vec![Seen { what: unknown, since: Since::Exactly(at(1)) }]);
+    let silent = host("a", vec![Seen::new(unknown, Since::Exactly(at(1)))]);
     let status = merge(at(5), &facts(vec![silent, view(VantageKind::Controller, None, vec![])]), None);
     assert!(status.headline.message.len() <= limit::MESSAGE);
     assert!(status.headline.message.ends_with("; others see it differently: controller sees nothing wrong"));
@@ -125,7 +125,7 @@ fn the_same_again_is_nothing_to_write_however_late() {
 fn the_probe_time_moves_only_when_something_else_does() {
     let with = |message: &str| {
         let condition = Condition::new(Status::Degraded, Reason::new("OutOfCapacity"), message);
-        let seen = Seen { what: What::Wrong(condition), since: Since::Exactly(at(1)) };
+        let seen = Seen::new(What::Wrong(condition), Since::Exactly(at(1)));
         facts(vec![view(VantageKind::Host, Some("a"), vec![seen])])
     };
     let one = merge(at(1), &with("90 % used"), None);
@@ -209,10 +209,8 @@ fn a_vantage_that_was_not_heard_yet_keeps_what_is_stored_and_one_that_was_does_n
 #[test]
 fn an_agent_that_does_not_respond_is_unknown_and_what_it_said_stands() {
     const AGENT: &str = "AgentNotResponding";
-    let unknown = Seen {
-        what: What::Unknown { reason: AGENT.to_owned(), message: "the agent is not responding".to_owned() },
-        since: Since::Exactly(at(3)),
-    };
+    let what = What::Unknown { reason: AGENT.to_owned(), message: "the agent is not responding".to_owned() };
+    let unknown = Seen::new(what, Since::Exactly(at(3)));
     let ill = wrong(Status::Degraded, "X", Since::Exactly(at(1)));
     let silent = |seen| facts(vec![view(VantageKind::Host, Some("a"), seen)]);
     let healthy_before = merge(at(4), &silent(vec![unknown.clone()]), None);
@@ -304,9 +302,9 @@ mod properties {
             (0_i64..50).prop_map(|minute| Since::NotAfter(at(minute))),
             Just(Since::Unsaid),
         ];
-        let unknown = (0_u8..3, 0_i64..50).prop_map(|(n, minute)| Seen {
-            what: What::Unknown { reason: format!("U{n}"), message: String::new() },
-            since: Since::Exactly(at(minute)),
+        let unknown = (0_u8..3, 0_i64..50).prop_map(|(n, minute)| {
+            let what = What::Unknown { reason: format!("U{n}"), message: String::new() };
+            Seen::new(what, Since::Exactly(at(minute)))
         });
         let wrong =
             (status, 0_u8..4, since).prop_map(|(status, n, since)| wrong(status, &format!("R{n}"), since));
@@ -411,7 +409,7 @@ fn who_has_seen_less_leaves_alone_what_others_wrote_from_newer_reports() {
 #[test]
 fn what_was_said_of_a_silent_controller_stands_until_we_know_better() {
     let what = What::Unknown { reason: "ControllerSilent".to_owned(), message: String::new() };
-    let silent = Seen { what, since: Since::Exactly(at(0)) };
+    let silent = Seen::new(what, Since::Exactly(at(0)));
     let gone = wrong(Status::Inaccessible, "VolumeNotFound", Since::NotAfter(at(0)));
     let first = facts(vec![view(VantageKind::Controller, None, vec![gone.clone(), silent])]);
     let before = stored(at(1), &first, None).unwrap();

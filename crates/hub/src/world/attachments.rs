@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use volmedic_health::{Condition, NotProbed, WellKnown};
 
 use super::records::Words;
@@ -11,6 +12,10 @@ use super::{Source, World};
 use crate::ClaimKey;
 use crate::facts::{Seen, Since, VolumeId, What};
 use crate::shape;
+
+/// An error that is younger does not count yet: the attacher tries again within seconds, and that helps often, such as
+/// while the driver's controller starts.
+const SECOND_TRY: SignedDuration = SignedDuration::from_secs(20);
 
 /// Compact, because a cluster has about as many attachments as volumes in use.
 #[derive(Debug, Default)]
@@ -38,24 +43,43 @@ struct Attachment {
 struct Errors {
     attach: Option<shape::AttachmentError>,
     detach: Option<shape::AttachmentError>,
+    /// The times of the first error of each kind since one succeeded; later tries have later ones.
+    attach_first: Option<Timestamp>,
+    detach_first: Option<Timestamp>,
 }
 
 impl Attachment {
-    fn new(name: Arc<str>, body: &shape::Attachment, words: &mut Words) -> Self {
+    /// `known` is what was known of it before.
+    fn new(name: Arc<str>, body: &shape::Attachment, words: &mut Words, known: Option<&Self>) -> Self {
         let shape::Attachment { spec, status } = body;
         let shape::AttachmentSpec { node_name, source: _ } = spec;
         let shape::AttachmentStatus { attached, attach_error, detach_error } = status;
         let has_errors = attach_error.is_some() || detach_error.is_some();
-        let errors = || Box::new(Errors { attach: attach_error.clone(), detach: detach_error.clone() });
+        let known = known.and_then(|known| known.errors.as_deref());
+        let first = |now: &Option<shape::AttachmentError>, known: Option<Timestamp>| {
+            let time = now.as_ref()?.time.as_ref()?.0;
+            Some(known.map_or(time, |known| known.min(time)))
+        };
+        let errors = || {
+            Box::new(Errors {
+                attach_first: first(attach_error, known.and_then(|known| known.attach_first)),
+                detach_first: first(detach_error, known.and_then(|known| known.detach_first)),
+                attach: attach_error.clone(),
+                detach: detach_error.clone(),
+            })
+        };
         Self { name, node: words.get(node_name), attached: *attached, errors: has_errors.then(errors) }
     }
 
-    fn attach_error(&self) -> Option<&shape::AttachmentError> {
-        self.errors.as_ref()?.attach.as_ref()
+    /// With the time of the first of them.
+    fn attach_error(&self) -> Option<(&shape::AttachmentError, Option<Timestamp>)> {
+        let errors = self.errors.as_ref()?;
+        Some((errors.attach.as_ref()?, errors.attach_first))
     }
 
-    fn detach_error(&self) -> Option<&shape::AttachmentError> {
-        self.errors.as_ref()?.detach.as_ref()
+    fn detach_error(&self) -> Option<(&shape::AttachmentError, Option<Timestamp>)> {
+        let errors = self.errors.as_ref()?;
+        Some((errors.detach.as_ref()?, errors.detach_first))
     }
 }
 
@@ -121,7 +145,8 @@ impl World {
                 (name.into(), known.unwrap_or_else(|| volume.into()))
             }
         };
-        let attachment = Attachment::new(name, body, &mut self.words);
+        let known = self.attachments.of(&volume).iter().find(|known| known.name == name);
+        let attachment = Attachment::new(name, body, &mut self.words, known);
         if self.attachments.put(&volume, attachment) {
             self.touch_claim_of(&volume);
         }
@@ -159,14 +184,15 @@ impl World {
                 (WellKnown::DetachFailed, "detached from", attachment.detach_error(), true),
             ];
             for (reason, verb, error, counts) in errors {
-                let Some(error) = error.filter(|_| counts) else { continue };
+                let Some((error, first)) = error.filter(|_| counts) else { continue };
                 if reason == WellKnown::AttachFailed && attachment.attached {
                     continue;
                 }
                 let text = error.message.as_deref().unwrap_or("no reason is given");
                 let message = format!("the volume cannot be {verb} node {node}: {text}");
-                let since = error.time.as_ref().map_or(Since::Unsaid, |time| Since::NotAfter(time.0));
-                all.push(wrong(reason, &message, since));
+                let since = first.map_or(Since::Unsaid, Since::NotAfter);
+                let counts_from = first.and_then(|first| first.checked_add(SECOND_TRY).ok());
+                all.push(Seen { counts_from, ..wrong(reason, &message, since) });
             }
         }
         all
@@ -205,5 +231,5 @@ impl World {
 }
 
 fn wrong(reason: WellKnown, message: &str, since: Since) -> Seen {
-    Seen { what: What::Wrong(Condition::new(reason.usual_status(), reason.into(), message)), since }
+    Seen::new(What::Wrong(Condition::new(reason.usual_status(), reason.into(), message)), since)
 }

@@ -1,6 +1,7 @@
 //! Which vantages probe a claim's volume, by what their owners say and whether they run. Without such evidence there is
 //! no health.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use volmedic_api::resource::{ControllerReport, Coverage, LeaseName, NodeReport, NodeVantage, VantageKind};
@@ -13,6 +14,7 @@ use crate::ClaimKey;
 use crate::agents::{Life, Now};
 use crate::controllers::{FoundController, Word};
 use crate::facts::{Seen, Since, Unprobed, View, VolumeId, What};
+use crate::shape;
 use crate::unknown::Unknown;
 
 /// The controller of a driver, as its Lease describes it.
@@ -22,6 +24,9 @@ pub struct Controller {
     /// What it says it probes. Controllers older than version 0.2 do not say it, and are not found.
     pub coverage: ControllerCoverage,
 }
+
+/// Leases of controllers that are looked at; a cluster has a handful of drivers.
+const LEASES: usize = 256;
 
 const RUN_AGENT: &str = "Run Volmedic's agent on that node (its DaemonSet); it needs nothing of the driver.";
 const UPDATE_AGENT: &str = "Update the agent to the version of the hub.";
@@ -93,7 +98,13 @@ impl Evidence {
 impl World {
     /// What our agent on a node says of one volume. What is wrong counts even if the agent is gone; that nothing is
     /// wrong counts only if the agent runs and says that it probes this volume.
-    pub(super) fn agent(&self, node: &str, volume: Option<&VolumeId>, life: Option<Life>) -> Evidence {
+    pub(super) fn agent(
+        &self,
+        key: &ClaimKey,
+        node: &str,
+        volume: Option<&VolumeId>,
+        life: Option<Life>,
+    ) -> Evidence {
         if !self.heard.contains(&Source::Reports) {
             let message =
                 format!("the report of node {node} was not read, so it is unknown what is probed there");
@@ -138,6 +149,13 @@ impl World {
             by_host.extend(self.not_mounted(node, volume, word, text));
         }
         let mut why = None;
+        if let Covered::Not(word, text) = covered
+            && word == NotProbed::BeingUnmounted.name()
+            && let Some(stuck) = self.not_unmounted(key, node)
+        {
+            by_host.push(stuck);
+            why = Some(not_probed(&format!("the agent on node {node} does not probe it"), word, text));
+        }
         if let Some(Life::Silent { since }) = life {
             if matches!(covered, Covered::Not(..)) && by_host.is_empty() && by_driver.is_empty() {
                 why = Some(Unprobed::new(Unknown::AgentNotResponding, not_responding(since)));
@@ -305,7 +323,7 @@ impl World {
         let Some(kept) = kept else { return Vec::new() };
         let since = kept.time().map_or(Since::Unsaid, Since::NotAfter);
         let conditions = Conditions::new(kept.conditions());
-        conditions.into_iter().map(|condition| Seen { what: What::Wrong(condition), since }).collect()
+        conditions.into_iter().map(|condition| Seen::new(What::Wrong(condition), since)).collect()
     }
 
     /// What a controller wrote into the object, if it is the one of this claim's driver: it names a Lease of that driver.
@@ -356,6 +374,33 @@ impl World {
         named.or_else(|| self.drivers.get(&**driver).map(|found| &found.lease))
     }
 
+    /// The Leases that reports of controllers name and that were not found otherwise.
+    pub fn controller_leases(&mut self) -> BTreeSet<LeaseName> {
+        let reports =
+            self.stored.values().filter_map(|stored| stored.status.as_ref()?.controller_report.as_ref());
+        let mut named = BTreeSet::new();
+        for lease in reports.filter_map(|report| report.lease.as_ref()) {
+            if named.len() < LEASES && !named.contains(lease) {
+                named.insert(lease.clone());
+            }
+        }
+        let found: BTreeSet<LeaseName> = self.drivers.values().map(|found| found.lease.clone()).collect();
+        self.controllers.retain(&named.union(&found).cloned().collect());
+        named.difference(&found).cloned().collect()
+    }
+
+    /// What was found of such a Lease; nothing, if there is none.
+    pub fn put_controller_lease(&mut self, now: Now, lease: &LeaseName, found: Option<&shape::Lease>) {
+        if self.controllers.put(now, lease, found) {
+            self.touch_controlled(Some(lease));
+        }
+    }
+
+    /// It could not be asked for, which is no silence.
+    pub fn miss_controller_lease(&mut self, now: Now, lease: &LeaseName) {
+        self.controllers.postpone(now, lease);
+    }
+
     /// The controllers that were found, each with its driver and its Lease; those that are missing are gone.
     pub fn set_controllers(&mut self, now: Now, found: Vec<FoundController>) {
         let mut drivers = std::collections::BTreeMap::new();
@@ -365,7 +410,7 @@ impl World {
         }
         let before = std::mem::replace(&mut self.drivers, drivers);
         let names = before.keys().chain(self.drivers.keys());
-        let changed: std::collections::BTreeSet<Box<str>> =
+        let changed: BTreeSet<Box<str>> =
             names.filter(|name| before.get(*name) != self.drivers.get(*name)).cloned().collect();
         if changed.is_empty() {
             return;
@@ -376,8 +421,18 @@ impl World {
         });
     }
 
+    /// Whether the controller sidecar of a driver reports nodes that are down. One that may run or may start again counts:
+    /// it reports then, so that nothing is reported twice.
+    pub(super) fn controller_reports_nodes(&self, driver: Option<&str>) -> bool {
+        let found = driver.and_then(|driver| self.drivers.get(driver));
+        found.is_some_and(|found| {
+            let word = self.controllers.word(Some(&found.lease));
+            found.coverage.reports_nodes && matches!(word, Word::Stands | Word::Undetermined)
+        })
+    }
+
     /// The drivers of all volumes.
-    pub fn drivers(&self) -> std::collections::BTreeSet<Arc<str>> {
+    pub fn drivers(&self) -> BTreeSet<Arc<str>> {
         let drivers = self.volumes.values().filter_map(|volume| volume.id.csi.as_ref());
         drivers.map(|(driver, _)| driver.clone()).collect()
     }
@@ -398,5 +453,5 @@ fn not_probed(begin: &str, word: &str, text: &str) -> Unprobed {
 }
 
 fn unknown(reason: Unknown, message: String, since: Since) -> Seen {
-    Seen { what: What::Unknown { reason: reason.name().to_owned(), message }, since }
+    Seen::new(What::Unknown { reason: reason.name().to_owned(), message }, since)
 }

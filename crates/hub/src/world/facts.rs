@@ -52,7 +52,7 @@ impl World {
             if life == Some(Life::Undetermined) || !self.heard.contains(&Source::Leases) {
                 undetermined.push(node.into());
             }
-            let evidence = self.agent(node, volume.as_ref(), life);
+            let evidence = self.agent(key, node, volume.as_ref(), life);
             views.extend(evidence.views);
             not_from_nodes.extend(evidence.why);
         }
@@ -63,7 +63,12 @@ impl World {
         let controller = self.lease_of_controller(key, volume.as_ref());
         let undetermined_controller =
             controller.is_some_and(|lease| self.controllers.word(Some(lease)) == Word::Undetermined);
-        let unprobed = views.is_empty().then(|| self.unprobed(key, not_from_nodes, no_controller));
+        // The cluster probes nothing, and what is seen may not count yet.
+        let counts =
+            |view: &View| view.seen.is_empty() || view.seen.iter().any(|seen| seen.counts_from.is_none());
+        let is_probed = views.iter().any(|view| view.kind != VantageKind::Cluster && counts(view));
+        let volume_driver = volume.as_ref().and_then(|volume| Some(volume.csi.as_ref()?.0.clone()));
+        let unprobed = (!is_probed).then(|| self.unprobed(key, not_from_nodes, no_controller));
         Facts {
             volume,
             views,
@@ -71,6 +76,7 @@ impl World {
             unheard,
             undetermined,
             undetermined_controller,
+            controller_reports_nodes: self.controller_reports_nodes(volume_driver.as_deref()),
             reports_seen: self.reports_seen,
             pushed: None,
         }
@@ -134,9 +140,8 @@ impl World {
             ));
             since = Some(since.map_or(down.since, |since: jiff::Timestamp| since.min(down.since)));
         }
-        let wrong = |reason: WellKnown, message: &str, since| Seen {
-            what: What::Wrong(Condition::new(Status::Inaccessible, reason.into(), message)),
-            since,
+        let wrong = |reason: WellKnown, message: &str, since| {
+            Seen::new(What::Wrong(Condition::new(Status::Inaccessible, reason.into(), message)), since)
         };
         let mut seen = Vec::new();
         if let Some(since) = since {
@@ -149,6 +154,7 @@ impl World {
         if let Some(volume) = self.volume_of(key) {
             seen.extend(self.attach_errors(key, &volume.id));
         }
+        seen.extend(self.stuck(key));
         if seen.is_empty() {
             return None;
         }
@@ -192,7 +198,7 @@ impl World {
             let times = seen.iter().filter(|(condition, _)| condition.is_same(kept)).map(|(_, since)| *since);
             times.min_by_key(|since| order(*since)).unwrap_or(Since::Unsaid)
         };
-        let seen = kept.iter().map(|kept| Seen { what: What::Wrong(kept.clone()), since: since(kept) });
+        let seen = kept.iter().map(|kept| Seen::new(What::Wrong(kept.clone()), since(kept)));
         let view = View {
             kind: VantageKind::Kubelet,
             node: Some(node.into()),
@@ -232,11 +238,11 @@ impl World {
 pub(super) fn seen(told: &HealthCondition) -> Option<Seen> {
     let since = Since::Exactly(told.last_transition_time.0);
     match told.condition() {
-        Some(condition) => Some(Seen { what: What::Wrong(condition), since }),
-        None if told.status == ConditionStatus::Unknown => Some(Seen {
-            what: What::Unknown { reason: told.reason.clone(), message: told.message.clone() },
-            since,
-        }),
+        Some(condition) => Some(Seen::new(What::Wrong(condition), since)),
+        None if told.status == ConditionStatus::Unknown => {
+            let what = What::Unknown { reason: told.reason.clone(), message: told.message.clone() };
+            Some(Seen::new(what, since))
+        }
         None => None,
     }
 }

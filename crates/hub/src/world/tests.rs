@@ -4,16 +4,19 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use volmedic_api::resource::LeaseName;
 
 use super::*;
 use crate::facts::{Seen, View, What};
 
+mod announced;
 mod attachments;
 mod evidence;
 mod judged;
 mod leases;
 mod patients;
 mod size;
+mod stuck;
 
 const DRIVER: &str = "disk.example.net";
 

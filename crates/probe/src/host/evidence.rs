@@ -100,6 +100,9 @@ pub(super) fn is_explained_by_the_kernel(reason: WellKnown) -> bool {
         | R::AttachFailed
         | R::AttachedElsewhere
         | R::DetachFailed
+        | R::ProvisioningFailed
+        | R::ResizeFailed
+        | R::UnmountStuck
         | R::DriverNotRegistered
         | R::NodeDown
         | R::VolumeConditionAbnormal => false,

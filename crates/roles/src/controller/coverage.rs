@@ -35,6 +35,8 @@ pub(super) struct Source {
     pub(super) settings: Settings,
     /// For one call to the driver.
     pub(super) deadline: Duration,
+    /// Whether the node watcher runs.
+    pub(super) reports_nodes: bool,
 }
 
 /// Keeps the annotations true. Runs until dropped.
@@ -76,6 +78,7 @@ struct Facts {
     /// Since when its probes fail, if the ledger holds that they do.
     blind_since: Option<Timestamp>,
     within: Duration,
+    reports_nodes: bool,
     now: Timestamp,
 }
 
@@ -95,6 +98,7 @@ impl Source {
             session,
             blind_since,
             within: (interval + self.deadline) * FAILURES,
+            reports_nodes: self.reports_nodes,
             now: Timestamp::now(),
         }
     }
@@ -170,6 +174,7 @@ impl Statement {
             within_seconds: u32::try_from(facts.within.as_secs().max(1)).unwrap_or(u32::MAX),
             not_probed: self.outage.clone(),
             volumes_not_probed: self.volumes.clone(),
+            reports_nodes: facts.reports_nodes,
             omitted: 0,
         })
     }
@@ -208,6 +213,7 @@ mod tests {
             session: session.map_err(ToOwned::to_owned),
             blind_since: blind_since.map(|second| Timestamp::from_second(second).unwrap()),
             within: WITHIN,
+            reports_nodes: false,
             now: Timestamp::from_second(500).unwrap(),
         }
     }

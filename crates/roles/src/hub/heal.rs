@@ -43,10 +43,10 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn register(registry: &mut Registry) -> Self {
+    pub(super) fn register(registry: &mut Registry, reports: Reports) -> Self {
         let healer = Metrics::default();
         healer.register(registry);
-        Self { healer, reports: Reports::register(registry) }
+        Self { healer, reports }
     }
 }
 

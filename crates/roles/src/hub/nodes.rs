@@ -18,6 +18,8 @@ use volmedic_inventory::{Down, DownWhy, Judge, Nodes};
 /// Strays cleared away in one go.
 const AT_ONCE: usize = 20;
 const SHORTEST_SLEEP: Duration = Duration::from_millis(200);
+/// Nodes are judged after this time also if the Leases of drivers' controllers cannot be read.
+const FOR_CONTROLLERS: Duration = Duration::from_secs(10);
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 const CALL_LIMIT: Duration = Duration::from_secs(15);
 
@@ -47,7 +49,9 @@ impl NodeWatcher {
                     let mut world = self.world.lock();
                     world.set_nodes(names.clone());
                     world.heard(Source::Nodes);
+                    // Which drivers have a sidecar that reports nodes must be known before a node counts as down.
                     world.is_ready()
+                        && (world.has_heard(Source::Controllers) || began.elapsed() > FOR_CONTROLLERS)
                 };
                 // Also while nothing can be told yet: which nodes were ready once is only seen while they are.
                 judge.pass(now, nodes.iter().map(AsRef::as_ref));

@@ -271,7 +271,7 @@ mod tests {
     fn every_shipped_policy_has_its_binding() {
         let all = || shipped(REPORTS).chain(shipped(TOKENS));
         let names: Vec<_> = all().map(|(kind, name, _)| format!("{kind}/{name}")).collect();
-        assert_eq!((shipped(REPORTS).count(), shipped(TOKENS).count()), (10, 2), "{names:?}");
+        assert_eq!((shipped(REPORTS).count(), shipped(TOKENS).count()), (12, 2), "{names:?}");
         for (kind, name, spec) in all() {
             if kind == Policy::KIND {
                 assert!(names.contains(&format!("{}/{name}", Binding::KIND)), "{name}");

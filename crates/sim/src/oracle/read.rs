@@ -59,7 +59,7 @@ pub(super) fn claim(claim: Option<Value>) -> BTreeSet<String> {
 
 /// The conditions that the controller stored for the hub.
 pub(super) fn health(health: Option<Value>) -> BTreeSet<String> {
-    conditions(&health.unwrap_or_default()["status"]["controllerReport"], "errorCode")
+    conditions(&health.unwrap_or_default()["status"]["controllerReport"], "severity")
 }
 
 /// `status` is the field that holds the status.

@@ -138,6 +138,13 @@ fn event(name: &str, side: &Side) -> Value {
         "source": {"component": "volmedic-agent", "host": side.node}})
 }
 
+fn event_of_hub(side: &Side) -> Value {
+    let mut event = event("of-hub", side);
+    event["involvedObject"]["kind"] = json!("PersistentVolumeClaim");
+    event["source"] = json!({"component": "volmedic-hub"});
+    event
+}
+
 fn vantage() -> Value {
     json!({"name": "pushed/x", "kind": "Pushed", "source": "x", "health": "HealthFailure",
         "since": "2026-08-21T10:00:00Z"})
@@ -188,7 +195,8 @@ const ROWS: &[Row] = &[
         json!({"status": {"capacity": {"storage": "2Gi"}}}))),
     row("events", "list", "", |_| read(core("events"))),
     row("events", "get", "", |side| read(shop(&format!("events/of-{}", side.node)))),
-    row("events", "create", "on a pod", |side| create(shop("events"), event("new", side))),
+    row("events", "create", "on a pod, as an agent", |side| create(shop("events"), event("new", side))),
+    row("events", "create", "on a claim, as the hub", |side| create(shop("events"), event_of_hub(side))),
     row("events", "patch", "written by an agent", |side| patch(shop(&format!("events/of-{}", side.node)), json!({"message": "y"}))),
     row("events", "patch", "written by the kubelet", |_| patch(shop("events/of-kubelet"), json!({"message": "y"}))),
     row("events", "delete", "", |side| delete(shop(&format!("events/of-{}", side.node)))),

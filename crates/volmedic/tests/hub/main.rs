@@ -7,6 +7,7 @@ mod claims;
 mod crash;
 mod docs;
 mod drivers;
+mod events;
 mod leaders;
 mod missing;
 mod nodes;

@@ -15,6 +15,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use volmedic_api::resource::Heal;
 use volmedic_hub::{ClaimKey, Keep, Keeper, Metrics, PushError, Settings};
+use volmedic_testkit::objects;
 
 use crate::process::{Controller as Process, PATIENCE};
 use crate::rights::{Right, Rights};
@@ -34,14 +35,17 @@ enum Breaks {
     Alone(&'static str),
     /// The healer's memory, which says this.
     Memory(&'static str),
+    /// It says this when a node is down.
+    Down(&'static str),
 }
 
-use Breaks::{Alone, Memory, Push, Says, Stray};
+use Breaks::{Alone, Down, Memory, Push, Says, Stray};
 
 /// Every right there is, and what breaks without it.
 const NEEDED: &[(&str, &str, Breaks)] = &[
     ("csinodes", "list", Says("does not let us list csinodes")),
     ("csinodes", "watch", Says("does not let us watch csinodes")),
+    ("events", "create", Down("cannot create resource \"events\"")),
     ("leases", "create", Says("cannot read or write the lease")),
     ("leases", "delete", Stray("cannot delete resource \"leases\"")),
     ("leases", "get", Says("cannot read or write the lease")),
@@ -167,6 +171,12 @@ async fn lacks(stage: &Stage, rights: &Rights, breaks: &Breaks) {
         Memory(says) => {
             let why = remember(stage, config).await;
             assert!(why.contains(says), "{why}");
+        }
+        Down(says) => {
+            let node = stage.make_node("down").await;
+            stage.used_claim("data", &node).await;
+            objects::set_node_ready(&stage.client, &node, "Unknown").await.expect("the node's status");
+            start(&["--leader-election=false", "--node-grace-period=1s"]).wait_log(says).await;
         }
         Alone(_) => unreachable!("those have their own test"),
     }

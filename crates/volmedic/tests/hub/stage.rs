@@ -385,7 +385,7 @@ pub(crate) fn lines(object: &VolumeHealth) -> Option<Vec<String>> {
         let conditions: Vec<String> = entry
             .health_conditions
             .iter()
-            .map(|one| format!(" {}/{}", one.error_code.as_deref().unwrap_or("-"), one.reason))
+            .map(|one| format!(" {}/{}", one.severity.as_deref().unwrap_or("-"), one.reason))
             .collect();
         format!("{} {}{}", entry.name, entry.health.as_str(), conditions.concat())
     };

@@ -79,3 +79,42 @@ fn a_claim_that_lost_its_volume_is_inaccessible() {
     claim(&mut world, "b", json!({"phase": "Lost"}));
     assert_eq!(views(&world, "b"), ["cluster: Inaccessible/VolumeNotFound"]);
 }
+
+#[test]
+fn one_failed_try_that_is_followed_by_a_good_one_is_no_finding_and_tries_that_keep_failing_are() {
+    let mut world = world();
+    let error = |second: u32| json!({"time": format!("2026-08-21T11:00:{second:02}Z"), "message": "busy"});
+    let fails = |second| attachment("n1", json!({"attached": false, "attachError": error(second)}));
+    let at = |second: u32| format!("2026-08-21T11:00:{second:02}Z").parse::<Timestamp>().expect("a time");
+    let keep = crate::Keep { all: false, recovered_for: jiff::SignedDuration::from_hours(24) };
+    let decide = |world: &World, second| crate::decide(at(second), &world.facts(&key("a")), None, keep);
+    world.put_attachment("x", &fails(10));
+    let first = decide(&world, 10);
+    assert_eq!(
+        (first.action, first.due),
+        (crate::Action::Nothing, Some(at(30))),
+        "looked at again by itself"
+    );
+    let unknown = crate::merge(at(10), &world.facts(&key("a")), None);
+    assert!(
+        unknown.headline.message.starts_with("the agent on node n1 has not stored a report yet"),
+        "{}",
+        unknown.headline.message
+    );
+    world.put_attachment("x", &attachment("n1", json!({"attached": true})));
+    assert_eq!(decide(&world, 40).action, crate::Action::Nothing);
+    // It fails again and again: each try has a later time.
+    for second in [41, 42, 45, 55] {
+        world.put_attachment("x", &fails(second));
+    }
+    assert_eq!(decide(&world, 55).due, Some("2026-08-21T11:01:01Z".parse().expect("a time")));
+    let later = "2026-08-21T11:01:01Z".parse().expect("a time");
+    let counted = crate::merge(later, &world.facts(&key("a")), None);
+    assert_eq!(counted.headline.reason.as_deref(), Some("AttachFailed"));
+    assert_eq!(counted.headline.since.as_ref().map(|since| since.0), Some(at(41)), "since the first of them");
+    // A hub that starts later knows only the last try, and what is stored.
+    let mut next = super::world();
+    next.put_attachment("x", &fails(55));
+    let stands = crate::merge(at(56), &next.facts(&key("a")), Some(&counted));
+    assert_eq!(stands.headline, counted.headline);
+}

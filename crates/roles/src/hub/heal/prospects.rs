@@ -87,12 +87,7 @@ mod tests {
     use super::*;
 
     fn view(kind: VantageKind, node: Option<&str>, what: What) -> View {
-        View {
-            kind,
-            node: node.map(Into::into),
-            verified: None,
-            seen: vec![Seen { what, since: Since::Unsaid }],
-        }
+        View { kind, node: node.map(Into::into), verified: None, seen: vec![Seen::new(what, Since::Unsaid)] }
     }
 
     fn wrong(kind: VantageKind, node: Option<&str>, reason: impl Into<Reason>) -> View {

@@ -39,7 +39,7 @@ impl Look {
             let kind = word(vantage, "kind").to_lowercase();
             for condition in vantage["healthConditions"].as_array().into_iter().flatten() {
                 let condition =
-                    [word(condition, "errorCode"), word(condition, "reason"), word(condition, "message")];
+                    [word(condition, "severity"), word(condition, "reason"), word(condition, "message")];
                 look.conditions.entry(kind.clone()).or_default().push(condition);
             }
         }
