@@ -90,7 +90,7 @@ async fn lead(
     let policies = policy::Policies { tokens };
     policies.first_look(client, &world).await;
 
-    let events = events::Events::new(client, &world, sent);
+    let events = events::Events::new(client, &world, sent, &config.keeper);
     let mut watches = Watches::start(client, &config.agent_namespace, &world, &woken);
     health.set_ready(watches.ready_check(&world, config.not_ready_after));
     if let Some(page) = page {

@@ -8,7 +8,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use volmedic_api::{Kind, ObjectRef};
-use volmedic_hub::World;
+use volmedic_hub::{Settings, World};
 use volmedic_report::{Limits, Note, Notes, Reports, Voice};
 
 /// Events that wait to be sent. When a zone fails, all claims that are used there have one.
@@ -22,11 +22,18 @@ pub(super) struct Events {
 
 impl Events {
     /// To be called before anything is put into the world.
-    pub(super) fn new(client: &Client, world: &Arc<Mutex<World>>, sent: Reports) -> Self {
+    pub(super) fn new(
+        client: &Client,
+        world: &Arc<Mutex<World>>,
+        sent: Reports,
+        settings: &Settings,
+    ) -> Self {
         let woken = Arc::new(Notify::new());
         world.lock().announce(Timestamp::now(), woken.clone());
         let voice = Voice::of_hub(&volmedic_lease::hostname().unwrap_or_default());
-        let limits = Limits { capacity: MOST_WAITING, ..Limits::default() };
+        // As fast as objects are written: each event is of a write, so that few wait.
+        let (qps, burst) = (settings.qps, f64::from(settings.burst));
+        let limits = Limits { qps, burst, capacity: MOST_WAITING, ..Limits::default() };
         Self { world: world.clone(), woken, notes: Notes::start(client, voice, &limits, sent) }
     }
 
@@ -40,7 +47,7 @@ impl Events {
             }
             for one in all {
                 let (namespace, name) = (&*one.claim.namespace, &*one.claim.name);
-                let claim = ObjectRef::new(Kind::PersistentVolumeClaim, namespace, name, &*one.claim_uid);
+                let claim = ObjectRef::new(Kind::PersistentVolumeClaim, namespace, name, &one.claim_uid);
                 if let Some(note) = Note::of(claim, &one.transition, one.which) {
                     tracing::info!(target: "volmedic::health", claim = %one.claim, "{}", note.message);
                     self.notes.tell(note);
