@@ -14,7 +14,9 @@ mod runner;
 mod server;
 mod world;
 
+pub use dice::Dice;
 pub use runner::{Report, Runner, Tally, fresh_seed};
+pub use server::Model;
 pub use world::{Counts, Outcome};
 
 /// One history, in this process, which must not have run another one.

@@ -1,6 +1,8 @@
 //! A model of the API server, as unpleasant as the real one, and the network between it and each process.
 
 mod connection;
+mod fields;
+mod model;
 mod request;
 mod store;
 mod watches;
@@ -20,6 +22,7 @@ use tokio::sync::watch;
 use crate::dice::Dice;
 use crate::log::Log;
 pub(crate) use connection::{Connection, Death};
+pub use model::Model;
 use request::{Request, Verb};
 pub(crate) use store::Unkept;
 use store::{Key, Refusal, Store};
@@ -120,6 +123,14 @@ impl Server {
         let _ = self.0.store.lock().create(self.0.log.now(), &wall(), key, body, "admin");
     }
 
+    fn rewrite(&self, key: Key) -> Option<String> {
+        let mut store = self.0.store.lock();
+        let object = store.find(&key)?.clone();
+        let written = store.put(self.0.log.now(), key, object, "MODIFIED");
+        self.0.newest.send_replace(store.version());
+        written["metadata"]["resourceVersion"].as_str().map(str::to_owned)
+    }
+
     pub(crate) fn audit(&self) -> Vec<Written> {
         self.0.audit.lock().clone()
     }
@@ -185,9 +196,10 @@ impl Server {
                 store.list(resource, source.as_deref(), token.as_deref(), *limit)
             }
             Verb::Create(body) => store.create(now, &wall(), key, body.clone(), manager),
-            Verb::Replace(body) => store.replace(now, key, body.clone()),
+            Verb::Replace(body) => store.replace(now, &wall(), key, body.clone()),
             Verb::Merge(body) => store.merge(now, key, body, *status),
             Verb::Apply(body) if *status => store.apply_status(now, key, body, manager, *force),
+            Verb::Delete => store.delete(&key),
             Verb::Apply(_) | Verb::Watch { .. } | Verb::Other(_) => {
                 // Whoever needs it has to model it first.
                 log.add(format!("MODEL: no answer for {request}"));

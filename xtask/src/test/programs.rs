@@ -29,7 +29,7 @@ const NO_CLUSTER: &str = "VOLMEDIC_NO_CLUSTER";
 /// Left out of a quick run: these start a control plane, or take more than half a minute.
 #[rustfmt::skip]
 const NOT_QUICK: &[&str] = &[
-    "heal/api", "inventory/api_server", "lease/election", "report/it", "testkit/cluster", "testkit/control_plane",
+    "heal/api", "inventory/api_server", "lease/election", "report/it", "sim/model", "testkit/cluster", "testkit/control_plane",
     "volmedic/agent", "volmedic/chart", "volmedic/cluster", "volmedic/controller", "volmedic/doctor", "volmedic/doors",
     "volmedic/gallery", "volmedic/heal", "volmedic/hub", "volmedic/page", "volmedic/push", "volmedic/readme",
     "volmedic/sanity", "volmedic/status",

@@ -14,6 +14,7 @@ pub(super) enum Verb {
     Replace(Value),
     Merge(Value),
     Apply(Value),
+    Delete,
     Other(String),
 }
 
@@ -71,6 +72,7 @@ impl Request {
             &Method::GET => Verb::Get,
             &Method::POST => Verb::Create(value()),
             &Method::PUT => Verb::Replace(value()),
+            &Method::DELETE if !name.is_empty() => Verb::Delete,
             &Method::PATCH if kind.contains("apply-patch") => Verb::Apply(value()),
             &Method::PATCH if kind.contains("merge-patch") => Verb::Merge(value()),
             other => Verb::Other(format!("{other} {kind}")),
@@ -107,6 +109,7 @@ impl fmt::Display for Request {
             Verb::Replace(_) => "replace",
             Verb::Merge(_) => "patch",
             Verb::Apply(_) => "apply",
+            Verb::Delete => "delete",
             Verb::Other(other) => other,
         };
         let status = if self.status { "/status" } else { "" };

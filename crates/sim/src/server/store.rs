@@ -6,11 +6,16 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::fields::{Path, at, collect, put_at, remove_at};
+
 /// Resource, namespace, name.
 pub(super) type Key = (String, String, String);
 
 /// Items of one page at most, whatever was asked for: few objects have to show what happens between pages.
 const PAGE: usize = 3;
+
+/// What the schema of VolumeHealths demands of a controller's report.
+const REQUIRED: [&str; 2] = ["driver", "since"];
 
 /// An answer that is not a success.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,6 +75,13 @@ impl Refusal {
 
     fn conflict(key: &Key, why: &str) -> Self {
         Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {} {:?}: {why}", key.0, key.2))
+    }
+
+    /// A field that may not be like this.
+    fn invalid(key: &Key, field: &str) -> Self {
+        let message = format!("{} {:?} is invalid: {field}: Invalid value", key.0, key.2);
+        let cause = json!({"reason": "FieldValueInvalid", "message": "Invalid value", "field": field});
+        Self { details: json!({"causes": [cause]}), ..Self::new(422, "Invalid", message) }
     }
 
     pub(super) fn expired() -> Self {
@@ -135,15 +147,20 @@ impl Store {
         token: Option<&str>,
         limit: usize,
     ) -> Answer {
-        let (version, mut items) = match token {
+        let (version, mut rest) = match token {
             Some(token) => self.rests.get(token).cloned().ok_or_else(Refusal::expired)?,
-            None => {
-                let wanted =
-                    |object: &&Value| source.is_none_or(|source| object["source"]["component"] == source);
-                (self.version, self.all(resource).filter(wanted).cloned().collect())
-            }
+            None => (self.version, self.all(resource).cloned().collect()),
         };
-        let rest = items.split_off(items.len().min(PAGE.min(limit)));
+        // A page that is full ends, whether or not anything is wanted of what follows: the last page may be empty.
+        let (mut read, mut items) = (0, Vec::new());
+        while read < rest.len() && items.len() < PAGE.min(limit) {
+            let object = &rest[read];
+            if source.is_none_or(|source| object["source"]["component"] == source) {
+                items.push(object.clone());
+            }
+            read += 1;
+        }
+        rest.drain(..read);
         let mut metadata = json!({"resourceVersion": version.to_string()});
         if !rest.is_empty() {
             let next = format!("{resource}-{version}-{}", rest.len());
@@ -183,25 +200,37 @@ impl Store {
         Ok(self.put(now, key, body, "ADDED"))
     }
 
-    pub(super) fn replace(&mut self, now: Duration, key: Key, mut body: Value) -> Answer {
-        let old = self.get(&key)?;
+    pub(super) fn replace(&mut self, now: Duration, wall: &str, key: Key, mut body: Value) -> Answer {
+        let old = match self.get(&key) {
+            // Whatever version is named.
+            Err(_) if key.0 == "leases" => return self.create(now, wall, key, body, ""),
+            old => old?,
+        };
         let expected = &body["metadata"]["resourceVersion"];
+        if expected.is_null() && key.0 == "leases" {
+            return Err(Refusal::invalid(&key, "metadata.resourceVersion"));
+        }
         if !expected.is_null() && *expected != old["metadata"]["resourceVersion"] {
             return Err(Refusal::conflict(&key, "the object has been modified"));
         }
         for field in ["uid", "creationTimestamp", "managedFields", "namespace"] {
             body["metadata"][field] = old["metadata"][field].clone();
         }
-        Ok(self.put(now, key, body, "MODIFIED"))
+        body["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
+        body["metadata"]["name"] = json!(key.2);
+        // What changes nothing is no write.
+        Ok(if body == old { old } else { self.put(now, key, body, "MODIFIED") })
     }
 
     pub(super) fn merge(&mut self, now: Duration, key: Key, patch: &Value, status_only: bool) -> Answer {
         let old = self.get(&key)?;
         let meta = &patch["metadata"];
-        for field in ["resourceVersion", "uid"] {
-            if !meta[field].is_null() && meta[field] != old["metadata"][field] {
-                return Err(Refusal::conflict(&key, &format!("metadata.{field} is another one")));
-            }
+        if !meta["resourceVersion"].is_null() && meta["resourceVersion"] != old["metadata"]["resourceVersion"]
+        {
+            return Err(Refusal::conflict(&key, "the object has been modified"));
+        }
+        if !meta["uid"].is_null() && meta["uid"] != old["metadata"]["uid"] {
+            return Err(Refusal::invalid(&key, "metadata.uid"));
         }
         let mut new = old.clone();
         if status_only {
@@ -210,11 +239,20 @@ impl Store {
             merge(&mut new, patch);
         }
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
+        let mut owners = owners(&old);
+        for fields in owners.values_mut() {
+            // What another writer changes or takes away, nobody has applied any more.
+            fields.retain(|path| {
+                let now = at(&new["status"], path);
+                now.is_some() && now == at(&old["status"], path)
+            });
+        }
+        new["metadata"]["managedFields"] = managed(&old, &owners);
         // A patch that changes nothing is no write.
         Ok(if new == old { old } else { self.put(now, key, new, "MODIFIED") })
     }
 
-    /// Server-side apply on the status subresource. Each field of status is owned as a whole.
+    /// Server-side apply on the status subresource. Objects are owned field by field, lists as a whole.
     pub(super) fn apply_status(
         &mut self,
         now: Duration,
@@ -224,10 +262,6 @@ impl Store {
         force: bool,
     ) -> Answer {
         let old = self.get(&key)?;
-        let uid = &body["metadata"]["uid"];
-        if !uid.is_null() && *uid != old["metadata"]["uid"] {
-            return Err(Refusal::conflict(&key, "metadata.uid is another one"));
-        }
         let mut wanted = body["status"].as_object().cloned().unwrap_or_default();
         for ((resource, field), unkept) in &self.unknown {
             if *resource == key.0 && wanted.remove(field).is_some() && *unkept == Unkept::Refused {
@@ -242,36 +276,73 @@ impl Store {
         if !new["status"].is_object() {
             new["status"] = json!({});
         }
+        let mut leaves = BTreeMap::new();
         for (field, value) in &wanted {
-            let others = owners.iter().any(|(owner, fields)| owner != manager && fields.contains(field));
-            if others && new["status"][field] != *value {
+            collect(vec![field.clone()], value, &mut leaves);
+        }
+        if wanted.is_empty() && key.0 == "volumehealths" {
+            // The status itself has an owner then.
+            leaves.insert(Path::new(), json!({}));
+        }
+        for (path, value) in &leaves {
+            let others = owners.iter().any(|(owner, fields)| owner != manager && fields.contains(path));
+            if others && *value != json!({}) && at(&new["status"], path) != Some(value) {
                 if !force {
-                    let cause = json!({"reason": "FieldManagerConflict", "message": "conflict", "field": format!(".status.{field}")});
+                    let field = format!(".status.{}", path.join("."));
+                    let cause =
+                        json!({"reason": "FieldManagerConflict", "message": "conflict", "field": field});
                     let details = json!({"causes": [cause]});
                     return Err(Refusal {
                         details,
                         ..Refusal::new(409, "Conflict", "Apply failed".to_owned())
                     });
                 }
-                for fields in owners.values_mut() {
-                    fields.retain(|owned| owned != field);
+                for (_, fields) in owners.iter_mut().filter(|(owner, _)| *owner != manager) {
+                    fields.remove(path);
                 }
             }
-            new["status"][field] = value.clone();
+        }
+        let uid = &body["metadata"]["uid"];
+        // Of a custom resource, the status subresource ignores it.
+        if key.0 != "volumehealths" && !uid.is_null() && *uid != old["metadata"]["uid"] {
+            return Err(Refusal::invalid(&key, "metadata.uid"));
         }
         let had = owners.remove(manager).unwrap_or_default();
-        for field in had.iter().filter(|field| !wanted.contains_key(*field)) {
-            if !owners.values().any(|fields| fields.contains(field))
-                && let Some(status) = new["status"].as_object_mut()
-            {
-                status.remove(field);
+        for path in had.iter().filter(|path| !leaves.contains_key(*path)) {
+            if !owners.values().any(|fields| fields.contains(path)) {
+                remove_at(&mut new["status"], path);
             }
         }
-        if !wanted.is_empty() {
-            owners.insert(manager.to_owned(), wanted.keys().cloned().collect());
+        for (path, value) in &leaves {
+            put_at(&mut new["status"], path, value);
+        }
+        if !leaves.is_empty() {
+            owners.insert(manager.to_owned(), leaves.into_keys().collect());
+        }
+        let report = &new["status"]["controllerReport"];
+        if report.is_object() && REQUIRED.iter().any(|field| report[field].is_null()) {
+            let mut refusal = Refusal::invalid(&key, "status.controllerReport");
+            let cause = json!({"reason": "FieldValueRequired", "message": "Required value"});
+            refusal.details["causes"]
+                .as_array_mut()
+                .into_iter()
+                .for_each(|causes| causes.push(cause.clone()));
+            return Err(refusal);
         }
         new["metadata"]["managedFields"] = managed(&old, &owners);
         Ok(if new == old { old } else { self.put(now, key, new, "MODIFIED") })
+    }
+
+    pub(super) fn delete(&mut self, key: &Key) -> Answer {
+        let mut object = self.get(key)?;
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.objects.remove(key);
+        if self.ends.remove(key).is_none() {
+            let (version, resource) = (self.version, key.0.clone());
+            self.changes.push(Change { version, resource, kind: "DELETED", object: object.clone() });
+        }
+        Ok(object)
     }
 
     /// What happened after a version; `None` if that is not known any more.
@@ -284,7 +355,7 @@ impl Store {
         Some(after.cloned().collect())
     }
 
-    fn put(&mut self, now: Duration, key: Key, mut object: Value, kind: &'static str) -> Value {
+    pub(super) fn put(&mut self, now: Duration, key: Key, mut object: Value, kind: &'static str) -> Value {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         object["metadata"]["name"] = json!(key.2);
@@ -318,28 +389,32 @@ fn merge(target: &mut Value, patch: &Value) {
 }
 
 /// Who applied which fields of status.
-fn owners(object: &Value) -> BTreeMap<String, BTreeSet<String>> {
+fn owners(object: &Value) -> BTreeMap<String, BTreeSet<Path>> {
     let entries = object["metadata"]["managedFields"].as_array();
     let applied = entries.into_iter().flatten().filter(|entry| entry["operation"] == "Apply");
     applied
         .map(|entry| {
-            let fields = entry["fieldsV1"]["f:status"].as_object();
-            let fields =
-                fields.into_iter().flatten().map(|(field, _)| field.trim_start_matches("f:").to_owned());
-            (entry["manager"].as_str().unwrap_or_default().to_owned(), fields.collect())
+            let mut leaves = BTreeMap::new();
+            collect(Vec::new(), &entry["fieldsV1"]["f:status"], &mut leaves);
+            let name = |field: String| field.trim_start_matches("f:").to_owned();
+            let paths = leaves.into_keys().map(|path| path.into_iter().map(name).collect()).collect();
+            (entry["manager"].as_str().unwrap_or_default().to_owned(), paths)
         })
         .collect()
 }
 
-fn managed(object: &Value, owners: &BTreeMap<String, BTreeSet<String>>) -> Value {
+fn managed(object: &Value, owners: &BTreeMap<String, BTreeSet<Path>>) -> Value {
     let entries = object["metadata"]["managedFields"].as_array();
     let updates = entries.into_iter().flatten().filter(|entry| entry["operation"] != "Apply").cloned();
     let applied = owners.iter().filter(|(_, fields)| !fields.is_empty()).map(|(manager, fields)| {
-        let fields: Map<String, Value> =
-            fields.iter().map(|field| (format!("f:{field}"), json!({}))).collect();
+        let mut owned = json!({});
+        for path in fields {
+            let path: Path = path.iter().map(|name| format!("f:{name}")).collect();
+            put_at(&mut owned, &path, &json!({}));
+        }
         json!({
             "manager": manager, "operation": "Apply", "subresource": "status", "fieldsType": "FieldsV1",
-            "fieldsV1": {"f:status": fields},
+            "fieldsV1": {"f:status": owned},
         })
     });
     Value::Array(updates.chain(applied).collect())

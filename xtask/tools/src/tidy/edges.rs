@@ -80,7 +80,7 @@ const ROOMS: &[Room] = &[
     Room { name: "volmedic-packages", may_use: &[], tests_may_use: &[] },
     Room { name: TESTKIT, may_use: &["volmedic-host", "volmedic-packages", "volmedic-proto"], tests_may_use: &[] },
     // Runs roles against modelled neighbours.
-    Room { name: "volmedic-sim", may_use: &["volmedic-roles", "volmedic-health", "volmedic-lease", "volmedic-monitor"], tests_may_use: &[] },
+    Room { name: "volmedic-sim", may_use: &["volmedic-roles", "volmedic-health", "volmedic-lease", "volmedic-monitor"], tests_may_use: &[TESTKIT] },
     Room { name: "volmedic-bench", may_use: &["volmedic-proto", TESTKIT], tests_may_use: &[] },
     Room { name: "xtask", may_use: &["volmedic-packages"], tests_may_use: &[] },
     Room { name: "xtask-tools", may_use: &["volmedic-health", TESTKIT, "xtask"], tests_may_use: &[] },

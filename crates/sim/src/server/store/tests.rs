@@ -24,9 +24,9 @@ fn a_write_over_a_version_that_is_not_the_newest_is_refused() {
     let read = store.get(&key("leases", "a")).unwrap();
     let mut first = read.clone();
     first["spec"] = json!({"holderIdentity": "x"});
-    let written = store.replace(NOW, key("leases", "a"), first).unwrap();
-    assert_eq!(code(&store.replace(NOW, key("leases", "a"), read)), 409);
-    assert_eq!(code(&store.replace(NOW, key("leases", "a"), written)), 200);
+    let written = store.replace(NOW, "", key("leases", "a"), first).unwrap();
+    assert_eq!(code(&store.replace(NOW, "", key("leases", "a"), read)), 409);
+    assert_eq!(code(&store.replace(NOW, "", key("leases", "a"), written)), 200);
 }
 
 #[test]
@@ -46,6 +46,20 @@ fn an_applied_field_goes_when_its_owner_applies_without_it() {
         "no change is no write"
     );
     assert_eq!(apply(json!({}), "us", false).unwrap()["status"], json!({}));
+}
+
+#[test]
+fn two_appliers_own_field_by_field() {
+    let mut store = store("persistentvolumeclaims", &["a"]);
+    let mut apply = |health: Value, manager: &str| {
+        let body = json!({"metadata": {}, "status": {"healthStatus": health}});
+        store.apply_status(NOW, key("persistentvolumeclaims", "a"), &body, manager, true).unwrap()
+    };
+    apply(json!({"time": 1, "list": [1]}), "us");
+    apply(json!({"time": 1, "list": [2]}), "them");
+    let left = apply(json!({}), "them");
+    assert_eq!(left["status"]["healthStatus"], json!({"time": 1}), "the list was theirs, the time also ours");
+    assert_eq!(apply(json!({}), "us")["status"], json!({"healthStatus": {}}));
 }
 
 #[test]
