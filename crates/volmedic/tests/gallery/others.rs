@@ -4,9 +4,9 @@ use volmedic_driver::fault::{Fault, Kind};
 
 use crate::rows::{LIST_VOLUMES, NODE_GET_VOLUME_HEALTH, Row};
 
-/// What the kubelet of a real cluster had in the status of the pod, as the tests of the cluster show it.
+/// What the kubelet of a real cluster once had in the status of the pod. It is a record: this test starts no kubelet.
 #[rustfmt::skip]
-const MEASURED: &[(Fault, &[Kind], &str)] = &[
+const RECORDED: &[(Fault, &[Kind], &str)] = &[
     (Fault::TargetUnmounted, &[Kind::Ext4, Kind::Xfs, Kind::Fuse, Kind::Block], "Inaccessible/VolumeUnmounted"),
     (Fault::StagingUnmounted, &[Kind::Ext4, Kind::Xfs, Kind::Fuse], "Inaccessible/VolumeUnmounted"),
     (Fault::WrongMount, &[Kind::Ext4, Kind::Xfs, Kind::Fuse, Kind::Block], "Inaccessible/WrongMount"),
@@ -27,8 +27,8 @@ const MEASURED: &[(Fault, &[Kind], &str)] = &[
 
 /// The kubelet with its gate on asks NodeGetVolumeHealth and writes down what it is answered.
 pub(crate) fn kubelet(row: Row) -> String {
-    let measured = MEASURED.iter().find(|(fault, kinds, _)| *fault == row.fault && kinds.contains(&row.kind));
-    measured.map_or_else(|| row.answer(NODE_GET_VOLUME_HEALTH), |(_, _, said)| format!("{said} (measured)"))
+    let recorded = RECORDED.iter().find(|(fault, kinds, _)| *fault == row.fault && kinds.contains(&row.kind));
+    recorded.map_or_else(|| row.answer(NODE_GET_VOLUME_HEALTH), |(_, _, said)| format!("{said} (recorded)"))
 }
 
 /// external-health-monitor asks ListVolumes and knows one flag.

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
+use tokio::sync::watch;
 use volmedic_testkit::Part;
 
 use crate::stage::{HOME, Stage, everything, start_hub};
@@ -17,19 +18,24 @@ const QUICK: [&str; 3] = [
     "--leader-election-renew-deadline=3s",
     "--leader-election-retry-period=500ms",
 ];
-/// An agent that gives no sign of life for half as long again is called silent, which is less than the outage lasts.
+/// How long an agent's Lease holds.
 const PROMISE: u32 = 8;
+/// An agent whose Lease is this old does not respond.
+const TOO_OLD: Duration = Duration::from_secs(12);
+/// The store is away until the Leases are that old and the hub has ended, which takes far less than this.
+const LONGEST: Duration = Duration::from_mins(3);
 
-/// For how long the store is away. Longer by hand.
-fn away() -> Duration {
+/// For how long the store is away at least, if it was asked for by hand.
+fn at_least() -> Duration {
     let seconds = std::env::var("VOLMEDIC_OUTAGE_SECONDS").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(15))
+    Duration::from_secs(seconds.unwrap_or(0))
 }
 
-/// Signs of life of an agent for as long as this is not dropped; while nobody takes them they are lost.
-fn beating(agent: Client, node: &str) -> tokio::task::JoinHandle<()> {
+/// Renews the Lease of an agent until this is ended, and shows when that last succeeded.
+fn beating(agent: Client, node: &str) -> (tokio::task::JoinHandle<()>, watch::Receiver<Instant>) {
     let name = format!("volmedic-agent-{node}");
-    tokio::spawn(async move {
+    let (renewed_at, renewals) = watch::channel(Instant::now());
+    let beats = tokio::spawn(async move {
         let leases = Api::<Lease>::namespaced(agent, HOME);
         loop {
             let renewed = MicroTime(jiff::Timestamp::now());
@@ -39,10 +45,13 @@ fn beating(agent: Client, node: &str) -> tokio::task::JoinHandle<()> {
             });
             let params = PatchParams::apply("test").force();
             let beat = async { leases.patch(&name, &params, &Patch::Apply(lease)).await };
-            let _ = tokio::time::timeout(Duration::from_secs(4), beat).await;
+            if let Ok(Ok(_)) = tokio::time::timeout(Duration::from_secs(4), beat).await {
+                renewed_at.send_replace(Instant::now());
+            }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-    })
+    });
+    (beats, renewals)
 }
 
 #[tokio::test]
@@ -55,7 +64,7 @@ async fn while_the_store_is_away_nobody_is_called_silent_or_well() {
     let ill = [("data", "Degraded", "SlowIO")];
     stage.tell(&node, &stage.report(&ill)).await;
     // The rights of an agent do not let it apply its Lease; whose it is does not matter here.
-    let beats = beating(stage.client.clone(), &node);
+    let (beats, renewals) = beating(stage.client.clone(), &node);
     let kubeconfig = stage.kubeconfig().await;
     let mut hub = start_hub(&kubeconfig, &QUICK);
     let slow = format!("host/{node} HealthWarning Degraded/SlowIO");
@@ -65,9 +74,10 @@ async fn while_the_store_is_away_nobody_is_called_silent_or_well() {
     let more = [ill[0], ("late", "DataLoss", "LegsLost")];
     stage.tell(&node, &stage.report(&more)).await;
     stage.plane.pause(Part::Etcd).expect("the store can be frozen");
-    let back = Instant::now() + away();
+    let began = Instant::now();
     let mut starts = 1;
-    while Instant::now() < back {
+    while renewals.borrow().elapsed() < TOO_OLD || starts == 1 || began.elapsed() < at_least() {
+        assert!(began.elapsed() < LONGEST + at_least(), "the hub was started {starts} time(s)");
         // A leader that cannot renew its lease ends, as it must; whoever runs it starts it again.
         if !hub.is_running() {
             hub = start_hub(&kubeconfig, &QUICK);
@@ -77,7 +87,7 @@ async fn while_the_store_is_away_nobody_is_called_silent_or_well() {
     }
     stage.plane.resume(Part::Etcd).expect("the store goes on");
     stage.plane.wait_until_ready().expect("the API server is ready again");
-    println!("away for {} s; the hub was started {starts} times", away().as_secs());
+    println!("away for {} s; the hub was started {starts} times", began.elapsed().as_secs());
     let hub = Arc::new(std::sync::Mutex::new(hub));
     let (running, config) = (hub.clone(), kubeconfig.clone());
     let runner = tokio::spawn(async move {

@@ -4,15 +4,13 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use volmedic_testkit::{objects, python};
+use volmedic_testkit::{objects, python, seed};
 
 use crate::caller::{AUDIENCE, address, call, counts, post, report, token};
 use crate::stage::{DRIVER, QUICK, Stage, bare, everything, install, kubectl, start_hub, until};
 
 /// It takes less than two of them on an idle machine.
 const LIMIT: Duration = Duration::from_mins(20);
-/// Whoever finds something with another seed can find it again.
-const SEED: &str = "20";
 const EXAMPLES: &str = "600";
 
 /// A report that looks right and contradicts itself is refused with 422; no schema can say that a status and a reason
@@ -57,15 +55,15 @@ async fn it_is_as_its_description_says() {
     let described = folder.path().join("openapi.json");
     let served = call(to, "GET", "/v1/openapi.json", &[], b"").body;
     std::fs::write(&described, served.to_string()).expect("the description can be written");
-    let choice = |variable: &str, usual: &str| std::env::var(variable).unwrap_or_else(|_| usual.to_owned());
+    let examples = std::env::var("VOLMEDIC_EXAMPLES").unwrap_or_else(|_| EXAMPLES.to_owned());
     let mut command = Command::new(schemathesis);
     command
         .arg(format!("--config-file={}", settings.display()))
         .arg("run")
         .arg(&described)
         .args([&format!("--url=http://{to}"), "--checks=all", "--mode=all"])
-        .arg(format!("--seed={}", choice("VOLMEDIC_SEED", SEED)))
-        .arg(format!("--max-examples={}", choice("VOLMEDIC_EXAMPLES", EXAMPLES)))
+        .arg(format!("--seed={}", seed("it_is_as_its_description_says")))
+        .arg(format!("--max-examples={}", examples))
         .args(["--workers=1", "--request-timeout=120", "--generation-database=none"])
         .args(["--continue-on-failure", "--no-color"])
         .arg(format!("--header=Authorization: Bearer {good}"))
