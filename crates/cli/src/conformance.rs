@@ -109,7 +109,7 @@ fn rule(text: &str) -> Result<String, String> {
 /// The reference driver looks when it is asked; this is for the kernel to settle.
 const NOTICE: Duration = Duration::from_secs(5);
 
-/// Injuries of the reference driver that can be done to every kind of volume and taken back at once.
+/// Injuries of the reference driver that can be done to every kind of volume and taken back in one step.
 const INJURIES: &[Fault] = &[Fault::DriveSuspect, Fault::DriveBad, Fault::TargetUnmounted];
 
 struct Injuries(Faults);
@@ -145,13 +145,13 @@ fn harm(state: &Path) -> Result<Arc<dyn Harm>, String> {
 }
 
 fn secrets(file: &Path) -> Result<HashMap<String, String>, String> {
-    let told =
+    let reported =
         |error: &dyn std::fmt::Display| format!("cannot read the secrets file {}: {error}", file.display());
-    let text = fs::read_to_string(file).map_err(|error| told(&error))?;
+    let text = fs::read_to_string(file).map_err(|error| reported(&error))?;
     let mut secrets = HashMap::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         // A secret may have commas in it, so each has a line of its own.
-        let (key, value) = line.split_once('=').ok_or_else(|| told(&"a line is not KEY=VALUE"))?;
+        let (key, value) = line.split_once('=').ok_or_else(|| reported(&"a line is not KEY=VALUE"))?;
         secrets.insert(key.trim().to_owned(), value.to_owned());
     }
     Ok(secrets)

@@ -179,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_name_is_told_what_it_may_mean() {
-        let told = |name| named(name, "volmedic fault list").unwrap_err();
+    fn a_misspelt_name_is_reported_what_it_may_mean() {
+        let reported = |name| named(name, "volmedic fault list").unwrap_err();
         assert_eq!(
-            told("fool"),
+            reported("fool"),
             "there is no fault \"fool\"; did you mean full? `volmedic fault list` lists all"
         );
-        assert!(told("mounter-kiled").contains("did you mean mounter-killed? "));
-        assert_eq!(told("zz"), "there is no fault \"zz\"; `volmedic fault list` lists all");
+        assert!(reported("mounter-kiled").contains("did you mean mounter-killed? "));
+        assert_eq!(reported("zz"), "there is no fault \"zz\"; `volmedic fault list` lists all");
         assert_eq!(named("full", ""), Ok(Fault::Full));
     }
 }

@@ -1,4 +1,4 @@
-//! The heal command: a person asks the healer in the hub to have one claim's volume mended.
+//! The heal command: a person asks the healer in the hub to have one claim's volume repaired.
 
 mod approve;
 mod ask;
@@ -15,15 +15,15 @@ use jiff::Timestamp;
 
 use crate::look::ReachArgs;
 use crate::output::{self, Format, Formats, Output};
-use volmedic_heal::wish::{Reply, Told, Word};
+use volmedic_heal::wish::{PlaceReply, Reply, Word};
 use volmedic_runtime::flags::positive;
 
 /// A guard stands in the way.
 const REFUSED: u8 = 3;
 
-/// Ask the healer to have the volume of a claim mended now, or what would stand in the way.
+/// Ask the healer to have the volume of a claim repaired now, or what would stand in the way.
 ///
-/// A person stands above the pause after a try, the give-up and the consent, and above nothing else. Whoever may change
+/// A person stands above the pause after a try, the give-up and the consent, and above nothing else. Anyone who may change
 /// the claim may ask. The hub must run with --heal. With --approve nothing is asked: it records consent to one remedy, for
 /// claims whose mode is approve. With --report nothing is asked either: it lists what would have been done where healing only
 /// observes or waits for consent. See docs/healing.md.
@@ -35,8 +35,9 @@ Example:
   volmedic heal data -n shop --approve --remedy RecreatePods
   volmedic heal --report -A --since 168h -o markdown
 
-Exit codes: 0 when the driver says that the volume is well wherever it is used (with --dry-run: when nothing stands in the \
-way, with --approve: when the consent was written, with --report: when it could be made), 1 when it is not or could not be asked, 2 when the command line is wrong, 3 when a guard stands in the way.")]
+Exit codes: 0 when the driver says that the volume is healthy wherever it is used (with --dry-run: when nothing stands in \
+the way, with --approve: when the consent was written, with --report: when it could be made), 1 when it is not or could not be \
+asked, 2 when the command line is wrong, 3 when a guard stands in the way.")]
 pub struct Args {
     /// The claim. With --report it may be left out: then all claims of the namespace.
     #[arg(value_name = "CLAIM", required_unless_present = "report")]
@@ -140,10 +141,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 
 /// The worst of all places counts; what went wrong is worse than what was not done.
 fn code(reply: &Reply) -> u8 {
-    let of = |told: &Told| match told.outcome {
-        Word::Well | Word::WouldBeMended => 0,
+    let of = |reported: &PlaceReply| match reported.outcome {
+        Word::Well | Word::WouldBeHealed => 0,
         Word::Refused => REFUSED,
-        Word::StillIll | Word::Failed | Word::UnderWay => 1,
+        Word::StillUnhealthy | Word::Failed | Word::UnderWay => 1,
     };
     let codes: Vec<u8> = reply.places.iter().map(of).collect();
     if codes.contains(&1) { 1 } else { codes.into_iter().max().unwrap_or(1) }
@@ -156,20 +157,20 @@ mod tests {
     #[test]
     fn the_worst_place_makes_the_exit_code() {
         let check = |words: &[Word], expected: u8| {
-            let told = |outcome: &Word| Told {
+            let reported = |outcome: &Word| PlaceReply {
                 node: "n".into(),
                 driver: "d".into(),
                 volume_handle: "v".into(),
                 outcome: *outcome,
                 why: Vec::new(),
             };
-            let reply = Reply { places: words.iter().map(told).collect(), omitted: 0 };
+            let reply = Reply { places: words.iter().map(reported).collect(), omitted: 0 };
             assert_eq!(code(&reply), expected, "{words:?}");
         };
         check(&[Word::Well], 0);
-        check(&[Word::WouldBeMended], 0);
+        check(&[Word::WouldBeHealed], 0);
         check(&[Word::Well, Word::Refused], 3);
-        check(&[Word::Refused, Word::StillIll], 1);
+        check(&[Word::Refused, Word::StillUnhealthy], 1);
         check(&[Word::Failed], 1);
         check(&[Word::UnderWay], 1);
         check(&[], 1);

@@ -1,4 +1,4 @@
-//! Looking at a cluster from outside, for people: what can be read is read, and what cannot is named.
+//! Checking a cluster from outside, for people: what can be read is read, and what cannot is named.
 
 mod events;
 mod follow;
@@ -33,7 +33,7 @@ pub(crate) use rows::{Rows, meaning};
 pub(crate) use shape::{CsiDriver, Event};
 pub(crate) use who::{Life, Who};
 
-/// Up to so many volumes are read one by one rather than listed with all others of the cluster.
+/// Up to this many volumes are read one by one rather than listed with all others of the cluster.
 const FEW: usize = 64;
 /// Leases of kubelets are as many as nodes, and say nothing here.
 const LEASES: &str = "metadata.namespace!=kube-node-lease";
@@ -137,15 +137,15 @@ pub(crate) async fn probe(reach: &Reach, scope: &Scope) -> BTreeMap<&'static str
     found.into_iter().flatten().collect()
 }
 
-/// Reads anew what events say, where nothing else is stored.
+/// Reads again what events say, where nothing else is stored.
 pub(crate) async fn read_events(reach: &Reach, scope: &Scope, picture: &Mutex<Picture>) {
     let fresh = Mutex::new(Picture::default());
     let reader = Reader { reach, picture: &fresh, progress: &Progress::default() };
     reader.events(scope).await;
-    let Picture { told_on_claims, told_on_pods, unread, .. } = fresh.into_inner();
+    let Picture { reported_on_claims, reported_on_pods, unread, .. } = fresh.into_inner();
     let mut picture = picture.lock();
     if unread.is_empty() {
-        (picture.told_on_claims, picture.told_on_pods) = (told_on_claims, told_on_pods);
+        (picture.reported_on_claims, picture.reported_on_pods) = (reported_on_claims, reported_on_pods);
     }
     picture.unread.extend(unread);
 }
@@ -228,9 +228,9 @@ impl Reader<'_> {
 fn put_event(picture: &mut Picture, object: &Arrived<Event>, body: &Event) {
     let Some(note) = Note::read(body) else { return };
     let on = if body.involved_object.kind == "Pod" {
-        &mut picture.told_on_pods
+        &mut picture.reported_on_pods
     } else {
-        &mut picture.told_on_claims
+        &mut picture.reported_on_claims
     };
     on.push(object.namespace(), &body.involved_object.name, note);
 }
@@ -244,7 +244,7 @@ pub(crate) fn forbidden(picture: &Picture) -> Option<String> {
         .then(|| format!("you may not list {all}, so what they say is not known; ask for `list` on them"))
 }
 
-/// Whoever closes the pipe has read enough.
+/// Anyone who closes the pipe has read enough.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

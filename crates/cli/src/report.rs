@@ -1,4 +1,4 @@
-//! The report command: tells a hub what a detector of one's own sees of a volume.
+//! The report command: sends a hub what a detector of one's own sees of a volume.
 
 use std::error::Error;
 use std::io::Write;
@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Tell the hub what a detector of your own sees of a volume.
 ///
 /// What one source says replaces what it said before, and is no longer believed after the time given with --ttl unless
-/// it is sent again. Without --condition it says that all is well.
+/// it is sent again. Without --condition it says that all is healthy.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:

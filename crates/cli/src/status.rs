@@ -1,4 +1,4 @@
-//! `volmedic status`: how the volumes of all claims are, worst first, with why where nobody can say.
+//! `volmedic status`: how the volumes of all claims are, worst first, with the reason where it is unknown.
 
 mod live;
 mod markdown;
@@ -24,7 +24,7 @@ const ROWS: usize = 100;
 
 /// The command line is wrong, as everywhere.
 const WRONG: u8 = 2;
-/// Something wanted is adverse; nothing is, but of something nobody can say how it is.
+/// A wanted claim is unhealthy; none is, but the health of one is unknown.
 const ADVERSE: u8 = 3;
 const UNKNOWN: u8 = 4;
 
@@ -45,7 +45,7 @@ Examples:
   kubectl volmedic status          # with the program installed as kubectl-volmedic
 
 Exit codes: 0 when it was shown, whatever was found; 1 when the cluster cannot be read; 2 when the command line is wrong.
-With --exit-code also: 3 when a wanted claim is ill, 4 when none is, but of some nobody can say.")]
+With --exit-code also: 3 when a wanted claim is unhealthy, 4 when none is, but the health of some is unknown.")]
 pub struct Args {
     /// Only claims in which each of these words occurs, in any column.
     #[arg(value_name = "WORD")]
@@ -56,10 +56,10 @@ pub struct Args {
     /// Maximum number of claims, the worst first; 0 for all. Default: 100 in a table, all in other formats.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Go on: on a terminal the table is drawn anew, elsewhere each change is a line.
+    /// Go on: on a terminal the table is drawn again, elsewhere each change is a line.
     #[arg(long, short, conflicts_with_all = ["exit_code", "selector"])]
     watch: bool,
-    /// Say by the exit code whether all is well.
+    /// Say by the exit code whether all is healthy.
     #[arg(long)]
     exit_code: bool,
     #[command(flatten)]
@@ -153,7 +153,7 @@ impl Filter {
 struct Status {
     about: About,
     snapshot: Snapshot,
-    /// Claims that were looked at, wanted or not.
+    /// Claims that were checked, wanted or not.
     claims: usize,
 }
 
@@ -170,7 +170,7 @@ impl Status {
 
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     if args.watch && !matches!(args.output, Output::Plain | Output::Wide) {
-        // There is nobody left to tell if this fails.
+        // There is no caller left that could use an error.
         let _ = writeln!(
             io::stderr(),
             "error: --watch shows a table or lines and has no other format; leave -o out, or ask again and again without --watch"
@@ -252,7 +252,7 @@ fn about(picture: &Picture, who: &look::Who, reach: &Reach, scope: &Scope) -> Ab
     }
     if let Some(look::Life::Silent(since)) = who.hub {
         let since = since.map(|since| format!(" since {since:.0}")).unwrap_or_default();
-        limits.push(format!("the hub is silent{since}, so VolumeHealths may be old: check its pods"));
+        limits.push(format!("the hub is not responding{since}, so VolumeHealths may be old: check its pods"));
     }
     About { title: reach.place.clone(), facts, limits, ..About::default() }
 }

@@ -199,7 +199,7 @@ impl Healer {
                             format!("{name} is healed: {message}"),
                         );
                     }
-                    Outcome::StillIll { message } => {
+                    Outcome::StillUnhealthy { message } => {
                         let text = format!("{name} is not healed: {message}; {after}");
                         self.source.tell_heal(name, "Failed", Some(false), text);
                     }
@@ -234,7 +234,7 @@ impl Healer {
         work.spawn(async move {
             let outcome = match (addons.session(), heal) {
                 (Ok(session), Some(heal)) => match caught(session.heal(heal, HEAL)).await {
-                    Ok(Ok(healed)) if healed.abnormal => Outcome::StillIll { message: healed.message },
+                    Ok(Ok(healed)) if healed.abnormal => Outcome::StillUnhealthy { message: healed.message },
                     Ok(Ok(healed)) => Outcome::Well { message: healed.message },
                     Ok(Err(error)) => failed(&error),
                     Err(panic) => Outcome::Lost { why: format!("internal error (bug): {panic}") },
@@ -290,7 +290,7 @@ async fn look_again(node: &NodeEyes, host: &HostEyes, name: &str) -> Again {
         match seen {
             Seen::Volume(Sight::Adverse(conditions)) => {
                 if conditions.iter().any(|condition| condition.reason.remedy() == Remedy::NodeHealer) {
-                    return Again::StillIll;
+                    return Again::StillUnhealthy;
                 }
                 well = true;
             }

@@ -44,8 +44,8 @@ pub enum Error {
         Seconds(*after)
     )]
     Hung { what: String, after: Duration },
-    #[error("{at_once} operations are running already; call again later")]
-    Overloaded { at_once: usize },
+    #[error("{together} operations are running already; call again later")]
+    Overloaded { together: usize },
     #[error("{what} is not offered: {why}")]
     NotOffered { what: &'static str, why: &'static str },
     #[error("the secrets of the request are not valid: {why}")]

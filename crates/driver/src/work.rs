@@ -44,7 +44,7 @@ impl Workers {
     ) -> Result<T> {
         let place = Arc::clone(&self.places)
             .try_acquire_owned()
-            .map_err(|_| Error::Overloaded { at_once: CONCURRENT })?;
+            .map_err(|_| Error::Overloaded { together: CONCURRENT })?;
         // Caught on its own thread: the caller may be gone by then.
         let task = spawn_blocking(move || {
             let _place = place;

@@ -1,4 +1,4 @@
-//! One in a cluster: learns who can ask which driver where, hears of trouble, and has mended what the guards let through.
+//! One in a cluster: learns who can ask which driver where, hears of trouble, and has repaired what the guards let through.
 //!
 //! `registry.rs` decides whom to trust, `dial.rs` talks to them, `survey.rs` finds the volumes of a node, `cluster.rs`
 //! is what the API server knows, `run.rs` is the loop around [`Triage`](crate::Triage).
@@ -42,10 +42,10 @@ use crate::place::Place;
 use crate::policy::Policy;
 use volmedic_health::{Reason, Volume};
 
-/// Complaints that may wait. More than that at once is an outage, and the brake is on anyway.
+/// Complaints that may wait. More than that at the same time is an outage, and the brake is on anyway.
 const MOST_WAITING: usize = 16 * 1024;
 
-/// Which volumes are mended at all. An empty set lets everything through.
+/// Which volumes are repaired at all. An empty set lets everything through.
 #[derive(Debug, Clone, Default)]
 pub struct Filters {
     pub drivers: BTreeSet<String>,
@@ -100,13 +100,18 @@ impl Options {
 /// What may happen to a healer from outside.
 #[derive(Debug)]
 pub enum Trigger {
-    /// Somebody saw a volume ill.
-    Ill { place: Place, pv: Box<str>, reason: Reason, since: jiff::Timestamp },
-    /// What an earlier process knew, and whether the volume is ill now. Only at the beginning.
-    Remembered { place: Place, pv: Box<str>, memory: Box<Memory>, ill: Option<(Reason, jiff::Timestamp)> },
+    /// Somebody saw a volume unhealthy.
+    Unhealthy { place: Place, pv: Box<str>, reason: Reason, since: jiff::Timestamp },
+    /// What an earlier process knew, and whether the volume is unhealthy now. Only at the beginning.
+    Remembered {
+        place: Place,
+        pv: Box<str>,
+        memory: Box<Memory>,
+        unhealthy: Option<(Reason, jiff::Timestamp)>,
+    },
     /// How often an earlier process recreated the volume's pods. Only at the beginning, and before what it knew of places.
     Recreated { volume: Volume, memory: Box<Recreated> },
-    /// Whoever saw it ill sees it well again.
+    /// Anyone who saw it unhealthy sees it recovered.
     Cleared { place: Place },
     /// The volume is not in use there any more.
     Gone { place: Place },
@@ -114,7 +119,7 @@ pub enum Trigger {
     Person { namespace: String, claim: String, dry_run: bool, answer: oneshot::Sender<Vec<(Place, Answer)>> },
 }
 
-/// The way to tell a running healer something. Cloning shares it.
+/// Sends requests to a running healer. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Handle {
     triggers: mpsc::Sender<Trigger>,
@@ -189,7 +194,7 @@ impl Healer {
         self.handle.clone()
     }
 
-    /// Whether it still runs. It only ends by a mistake of ours.
+    /// Whether it still runs. It only ends by an internal error.
     pub fn runs(&self) -> bool {
         !self.task.is_finished()
     }

@@ -1,4 +1,4 @@
-//! The healer and the relay: what is broken and can be mended safely is mended, and everyone can see it.
+//! The healer and the relay: what is broken and can be repaired safely is repaired, and everyone can see it.
 //!
 //! [`Triage`] decides; it is pure. [`Healer`] is the loop around it, one in a cluster. [`Relay`] stands beside a driver
 //! on each node: it checks who asks, finds paths and secrets, and hands the question on.
@@ -27,4 +27,6 @@ pub use policy::{Policy, Recreate};
 pub use refusal::{NodeState, Refusal};
 pub use relay::Relay;
 pub use table::{After, Outcome};
-pub use triage::{Again, Approval, Brake, Exam, Standing, Step, Ticket, Told, Triage, Verdict, World};
+pub use triage::{
+    Again, Approval, Brake, Exam, RefusalReport, Standing, Step, Ticket, Triage, Verdict, World,
+};

@@ -1,6 +1,6 @@
 //! What was tried, as the claim's own object keeps it. Pure.
 //!
-//! A try is written down before the driver is asked, and its end takes the place of its beginning. So whoever comes after
+//! A try is written down before the driver is asked, and its end takes the place of its beginning. So anyone who comes after
 //! a healer that died finds out what was under way, waits until it must be over, and goes on counting. And of two healers
 //! that both want to begin, the second finds the first.
 
@@ -13,7 +13,7 @@ use volmedic_health::Remedy;
 
 use crate::healer::{News, Record};
 use crate::policy::Policy;
-use crate::refusal::{LASTING, told_label};
+use crate::refusal::{LASTING, reported_label};
 
 /// The code of a try whose end nobody knows.
 const LOST: &str = "lost";
@@ -68,10 +68,10 @@ pub struct Memory {
     /// When something was last done or said.
     pub at: Timestamp,
     pub not_before: Option<Timestamp>,
-    /// It is ill now.
-    pub ill: bool,
-    /// Labels of what was told and need not be told again.
-    pub told: BTreeSet<&'static str>,
+    /// It is unhealthy now.
+    pub unhealthy: bool,
+    /// Labels of what was reported and need not be reported again.
+    pub reported: BTreeSet<&'static str>,
 }
 
 /// How the last try ended.
@@ -79,7 +79,7 @@ pub struct Memory {
 pub enum Last {
     /// There was none.
     None,
-    Mended,
+    Healed,
     Failed,
     /// The driver does not say why, so a person must look.
     Unexplained {
@@ -88,7 +88,7 @@ pub enum Last {
 }
 
 impl Record {
-    /// What is kept of it in the claim's object. Volumes that were merely checked and are well leave no trace.
+    /// What is kept of it in the claim's object. Volumes that were merely checked and are healthy leave no trace.
     pub fn entry(&self) -> Option<Heal> {
         let node = self.place.as_ref()?.node.to_string();
         let (outcome, code) = match &self.news {
@@ -124,7 +124,7 @@ pub fn begun(before: &[Heal], entry: &Heal, deadline: impl Into<Deadlines>) -> R
     if let Some((open, until)) = unfinished(before, deadline).next() {
         let node = open.node.as_deref().unwrap_or("a node");
         return Err(format!(
-            "somebody else began to mend it on {node} at {:.0}, and may be at it until {until:.0}",
+            "another actor began to heal it on {node} at {:.0}, and may be at it until {until:.0}",
             open.time.0
         ));
     }
@@ -211,11 +211,11 @@ pub fn lost(heal: &Heal) -> Heal {
     }
 }
 
-/// What is to be remembered of a volume on a node that is ill since a time, or well. `None` if nothing is.
+/// What is to be remembered of a volume on a node that is unhealthy since a time, or healthy. `None` if nothing is.
 pub fn remembered(
     heals: &[Heal],
     node: &str,
-    ill_since: Option<Timestamp>,
+    unhealthy_since: Option<Timestamp>,
     now: Timestamp,
     policy: &Policy,
     deadline: impl Into<Deadlines>,
@@ -224,8 +224,8 @@ pub fn remembered(
     let here = || heals.iter().filter(|heal| heal.node.as_deref() == Some(node));
     let newest = here().max_by_key(|heal| heal.time.0)?;
     let at = newest.time.0;
-    // Well for long since then: it begins anew.
-    let well_until = ill_since.unwrap_or(now);
+    // Healthy for long since then: it starts over.
+    let well_until = unhealthy_since.unwrap_or(now);
     if well_until.duration_since(at) >= policy.steady {
         return None;
     }
@@ -242,27 +242,35 @@ pub fn remembered(
     });
     let last = match tried {
         None => Last::None,
-        Some(heal) if heal.outcome == HealOutcome::Succeeded => Last::Mended,
+        Some(heal) if heal.outcome == HealOutcome::Succeeded => Last::Healed,
         Some(heal) if UNEXPLAINED.contains(&heal.code.as_str()) => {
             Last::Unexplained { code: heal.code.as_str().into() }
         }
         Some(_) => Last::Failed,
     };
-    let told = here().filter(|heal| heal.outcome == HealOutcome::Skipped).filter_map(|heal| {
-        let label = told_label(&heal.code)?;
-        let of_this_episode = ill_since.is_some_and(|since| heal.time.0.as_second() >= since.as_second());
+    let reported = here().filter(|heal| heal.outcome == HealOutcome::Skipped).filter_map(|heal| {
+        let label = reported_label(&heal.code)?;
+        let of_this_episode =
+            unhealthy_since.is_some_and(|since| heal.time.0.as_second() >= since.as_second());
         (of_this_episode || LASTING.contains(&label)).then_some(label)
     });
-    let told: BTreeSet<_> = told.collect();
-    let nothing = tries == 0 && told.is_empty();
-    (!nothing).then_some(Memory { tries, last, at, not_before, ill: ill_since.is_some(), told })
+    let reported: BTreeSet<_> = reported.collect();
+    let nothing = tries == 0 && reported.is_empty();
+    (!nothing).then_some(Memory {
+        tries,
+        last,
+        at,
+        not_before,
+        unhealthy: unhealthy_since.is_some(),
+        reported,
+    })
 }
 
 /// What is to be remembered of a volume whose pods were recreated, on whatever node. `None` if nothing is: it was healthy
 /// for long since then.
 pub fn recreated(
     heals: &[Heal],
-    ill_since: Option<Timestamp>,
+    unhealthy_since: Option<Timestamp>,
     now: Timestamp,
     policy: &Policy,
     deadline: impl Into<Deadlines>,
@@ -273,7 +281,7 @@ pub fn recreated(
     // An attempt that may still be under way is not over because nothing is reported of the volume meanwhile.
     let ends = ends(last, deadline);
     let over = last.not_before.as_ref().map(|time| time.0).max(ends).unwrap_or(last.time.0).max(last.time.0);
-    if ill_since.unwrap_or(now).duration_since(over) >= policy.steady {
+    if unhealthy_since.unwrap_or(now).duration_since(over) >= policy.steady {
         return None;
     }
     let nodes = tried().filter_map(|heal| heal.node.as_deref()).map(Into::into).collect();

@@ -141,7 +141,7 @@ impl Default for Rules {
 impl Rules {
     /// The annotation of a claim that names its mode.
     pub const ANNOTATION: &'static str = "volmedic.dev/heal";
-    /// The annotation of a claim with the time at which a person agreed to mend it.
+    /// The annotation of a claim with the time at which a person agreed to repair it.
     pub const APPROVED: &'static str = "volmedic.dev/heal-approved";
     /// The same two for recreating pods. Consent to one remedy is none to the other.
     pub const RECREATE_ANNOTATION: &'static str = "volmedic.dev/heal-recreate-pods";
@@ -155,7 +155,7 @@ impl Rules {
     pub fn ruling(&self, annotation: Option<&str>, namespace: &str, class: Option<&str>) -> Ruling {
         let (mode, source) = match annotation.map(str::parse::<Mode>) {
             Some(Ok(mode)) => (mode, Source::Claim),
-            // Whoever wrote it wanted something else than the rule. Watching is the one thing that harms in no case.
+            // Anyone who wrote it wanted something else than the rule. Watching is the one thing that harms in no case.
             Some(Err(why)) => (Mode::Observe, Source::Misspelt(why.to_string().into())),
             None => self.of_operator(namespace, class),
         };

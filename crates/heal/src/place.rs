@@ -1,4 +1,4 @@
-//! A volume where it is used: the same volume on two nodes is mended twice, but never at the same time.
+//! A volume where it is used: the same volume on two nodes is repaired twice, but never at the same time.
 
 use std::fmt;
 use std::sync::Arc;

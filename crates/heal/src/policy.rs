@@ -10,28 +10,28 @@ use volmedic_health::Remedy;
 pub struct Policy {
     /// Trouble must have lasted this long before anything is done about it.
     pub debounce: SignedDuration,
-    /// After a volume was mended it is left alone for so long, even if it is ill again.
+    /// After a volume was repaired it is left alone for this long, even if it is unhealthy again.
     pub cooldown: SignedDuration,
     /// The pause after the first try; it doubles with every further one.
     pub first_pause: SignedDuration,
     pub longest_pause: SignedDuration,
-    /// After so many tries without lasting success a volume is given up.
+    /// Number of tries without lasting success after which a volume is given up.
     pub tries: u32,
-    /// A volume that stayed well for so long begins anew with its tries.
+    /// A volume that stayed healthy for this long starts over with its tries.
     pub steady: SignedDuration,
-    /// At most so many at once on one node.
+    /// Maximum number at the same time on one node.
     pub node_budget: usize,
-    /// At most so many at once altogether.
+    /// Maximum number at the same time altogether.
     pub cluster_budget: usize,
-    /// More than this share of a driver's volumes ill at once, in percent, is an outage and not trouble of volumes.
+    /// More than this share of a driver's volumes unhealthy at the same time, in percent, is an outage and not trouble of volumes.
     pub brake_percent: u32,
-    /// Fewer ill volumes than this never make an outage.
+    /// Fewer unhealthy volumes than this never make an outage.
     pub brake_least: usize,
-    /// What a person must decide or change is looked at again this often.
+    /// What a person must decide or change is checked again this often.
     pub look_again: SignedDuration,
     /// For how long a person's consent counts.
     pub approval: SignedDuration,
-    /// At most so many volumes are kept in mind; beyond, the healthy and the given up go first.
+    /// Maximum number of volumes that are kept in mind; beyond, the healthy and the given up go first.
     pub most_cases: usize,
     /// Whether node plugins are asked to heal; without relays nobody can ask them.
     pub node_healer: bool,
@@ -44,7 +44,7 @@ pub struct Policy {
 pub struct Recreate {
     /// Trouble must have lasted this long, seen by this process.
     pub debounce: SignedDuration,
-    /// After so many attempts without lasting success the volume is given up.
+    /// Number of attempts without lasting success after which the volume is given up.
     pub tries: u32,
     /// The pause after the first attempt that failed; it doubles with every further one.
     pub first_pause: SignedDuration,

@@ -61,7 +61,7 @@ pub enum Refusal {
     },
     Brake {
         scope: Option<Box<str>>,
-        ill: usize,
+        unhealthy: usize,
         of: usize,
     },
     Node(NodeState),
@@ -101,10 +101,10 @@ pub enum Refusal {
     NotLeading,
 }
 
-/// Told once until the volume was well for long, not once per episode: a volume that falls ill every minute would
+/// Reported once until the volume was healthy for long, not once per episode: a volume that falls unhealthy every minute would
 /// otherwise be given up every minute.
 pub(crate) const LASTING: [&str; 4] = ["gave_up", "needs_person", "needs_change", "not_implemented"];
-/// Told once per episode.
+/// Reported once per episode.
 const PASSING: [&str; 11] = [
     "observe",
     "awaiting_approval",
@@ -119,13 +119,13 @@ const PASSING: [&str; 11] = [
     "not_confirmed",
 ];
 
-/// The label of what people are told, from text that may be anybody's.
-pub(crate) fn told_label(text: &str) -> Option<&'static str> {
+/// The label of what people are informed of, from text that may be anybody's.
+pub(crate) fn reported_label(text: &str) -> Option<&'static str> {
     LASTING.into_iter().chain(PASSING).find(|label| *label == text)
 }
 
 impl Refusal {
-    /// A label for metrics and for telling each kind once; a closed list.
+    /// A label for metrics and for reporting each kind once; a closed list.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Off { .. } => "off",
@@ -159,8 +159,8 @@ impl Refusal {
         }
     }
 
-    /// Whether people are told, once per episode. What passes by itself, or was asked for, is not worth an event.
-    pub fn is_told(&self) -> bool {
+    /// Whether people are informed, once per episode. What passes by itself, or was asked for, is not worth an event.
+    pub fn is_reported(&self) -> bool {
         match self {
             Self::Observe { .. }
             | Self::AwaitingApproval { .. }
@@ -252,7 +252,7 @@ impl fmt::Display for Refusal {
             ),
             Self::Observe { by, remedy: _ } => write!(
                 f,
-                "healing only observes {by}; it would ask the node plugin to mend the volume. Set the claim's annotation \
+                "healing only observes {by}; it would ask the node plugin to repair the volume. Set the claim's annotation \
                  volmedic.dev/heal to auto or approve, or run `volmedic heal` for it"
             ),
             Self::AwaitingApproval { by, remedy } => {
@@ -267,7 +267,7 @@ impl fmt::Display for Refusal {
                 )
             }
             Self::Debounce { until } => {
-                write!(f, "it may pass by itself; it is looked at again at {until:.0}")
+                write!(f, "it may pass by itself; it is checked again at {until:.0}")
             }
             Self::Pause { until, tries } => {
                 write!(f, "{tries} tries were made; the next one is not before {until:.0}")
@@ -293,17 +293,17 @@ impl fmt::Display for Refusal {
                 "the driver failed in a way that it does not explain ({why}); read its log on this node, then run \
                  `volmedic heal` for the claim"
             ),
-            Self::NodeBudget { limit } => write!(f, "{limit} volumes are being mended on this node already"),
-            Self::ClusterBudget { limit } => write!(f, "{limit} volumes are being mended in the cluster already"),
-            Self::Brake { scope, ill, of } => {
-                write!(f, "{ill} of {of} volumes ")?;
+            Self::NodeBudget { limit } => write!(f, "{limit} volumes are being healed on this node already"),
+            Self::ClusterBudget { limit } => write!(f, "{limit} volumes are being healed in the cluster already"),
+            Self::Brake { scope, unhealthy, of } => {
+                write!(f, "{unhealthy} of {of} volumes ")?;
                 match scope {
                     Some(driver) => write!(f, "of {driver} ")?,
                     None => f.write_str("in the cluster ")?,
                 }
                 f.write_str(
-                    "are ill at once, which looks like an outage of the storage behind them and not like trouble of \
-                     single volumes; no volume is touched until fewer are ill",
+                    "are unhealthy at the same time, which looks like an outage of the storage behind them and not like trouble of \
+                     single volumes; no volume is touched until fewer are unhealthy",
                 )
             }
             Self::Node(state) => f.write_str(match state {
@@ -312,7 +312,7 @@ impl fmt::Display for Refusal {
                 NodeState::Cordoned => "the node is cordoned, so somebody may be at work there",
                 NodeState::Unknown => "the cluster does not know the node",
             }),
-            Self::InFlight => f.write_str("the volume is being looked at or mended right now"),
+            Self::InFlight => f.write_str("the volume is being checked or healed right now"),
             Self::NoRelay => f.write_str(
                 "no trusted relay serves the driver on this node; the agent there needs --addons-address, and the driver \
                  the capability VOLUME_HEALER",
@@ -322,7 +322,7 @@ impl fmt::Display for Refusal {
             }
             Self::NotEvictable { why } => write!(f, "its pods are not recreated: {why}"),
             Self::WorkloadBusy => f.write_str("another pod of the same workload is being recreated"),
-            Self::NotBound { why } => write!(f, "the PersistentVolume is not to be mended: {why}"),
+            Self::NotBound { why } => write!(f, "the PersistentVolume is not to be healed: {why}"),
             Self::NotSeen { why } => {
                 write!(f, "it could not be seen again right before acting ({why}), so nothing was done")
             }
@@ -337,7 +337,7 @@ impl fmt::Display for Refusal {
                 doing(*remedy)
             ),
             Self::Filtered { why } => write!(f, "the operator's filters leave it out: {why}"),
-            Self::Crowded => f.write_str("too many volumes are ill to keep them all in mind"),
+            Self::Crowded => f.write_str("too many volumes are unhealthy to keep them all in memory"),
             Self::NotLeading => f.write_str("another replica leads"),
         }
     }
@@ -372,7 +372,7 @@ mod tests {
             Refusal::NeedsPerson { why: why() },
             Refusal::NodeBudget { limit: 2 },
             Refusal::ClusterBudget { limit: 9 },
-            Refusal::Brake { scope: None, ill: 50, of: 60 },
+            Refusal::Brake { scope: None, unhealthy: 50, of: 60 },
             Refusal::Node(NodeState::Down),
             Refusal::Node(NodeState::Cordoned),
             Refusal::Node(NodeState::Unknown),
@@ -402,9 +402,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_known_again_by_its_label() {
+    fn what_is_reported_is_known_again_by_its_label() {
         for refusal in all() {
-            assert_eq!(told_label(refusal.label()).is_some(), refusal.is_told(), "{refusal:?}");
+            assert_eq!(reported_label(refusal.label()).is_some(), refusal.is_reported(), "{refusal:?}");
         }
     }
 }

@@ -81,7 +81,7 @@ pub struct Options {
     pub kubelet_root: PathBuf,
     pub certificates: Validity,
     pub access: Access,
-    /// How long the driver may take to mend one volume.
+    /// How long the driver may take to repair one volume.
     pub deadline: Duration,
 }
 
@@ -104,7 +104,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Listens at once; registers as soon as the driver has introduced itself and says that it can heal, and again
+    /// Listens immediately; registers as soon as the driver has introduced itself and says that it can heal, and again
     /// whenever it was restarted. `driver` speaks csi-addons.
     pub async fn start(
         client: &Client,

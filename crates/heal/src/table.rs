@@ -7,10 +7,10 @@ use volmedic_csi::{Duty, Kind};
 /// What became of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The driver says that the volume is well. Whether it had to mend anything it need not say.
+    /// The driver says that the volume is healthy. Whether it had to repair anything it need not say.
     Well { message: String },
-    /// The driver did what it could, and the volume is still ill.
-    StillIll { message: String },
+    /// The driver did what it could, and the volume is still unhealthy.
+    StillUnhealthy { message: String },
     /// The driver answered with an error.
     Failed { kind: Kind, message: String, secret: Option<Box<str>> },
     /// The driver was not asked: the secret that it did not accept has not changed.
@@ -26,7 +26,7 @@ impl Outcome {
     pub fn label(&self) -> &'static str {
         match self {
             Self::Well { .. } => "well",
-            Self::StillIll { .. } => "still_ill",
+            Self::StillUnhealthy { .. } => "still_ill",
             Self::Failed { kind, .. } => kind.code_name(),
             Self::SecretUnchanged => "secret_unchanged",
             Self::NotReached { .. } => "not_reached",
@@ -34,7 +34,7 @@ impl Outcome {
         }
     }
 
-    pub fn is_well(&self) -> bool {
+    pub fn is_healthy(&self) -> bool {
         matches!(self, Self::Well { .. })
     }
 }
@@ -65,7 +65,7 @@ impl After {
     pub fn of(outcome: &Outcome) -> Self {
         match outcome {
             Outcome::Well { .. } => Self::CoolDown,
-            Outcome::StillIll { .. } | Outcome::NotReached { .. } => Self::BackOff,
+            Outcome::StillUnhealthy { .. } | Outcome::NotReached { .. } => Self::BackOff,
             // It may still be at work.
             Outcome::Lost { .. } => Self::WaitThenBackOff,
             Outcome::SecretUnchanged => Self::RefreshSecrets,
@@ -105,7 +105,7 @@ impl After {
 impl fmt::Display for After {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::CoolDown => "it is looked at again after the cooldown",
+            Self::CoolDown => "it is checked again after the cooldown",
             Self::BackOff => "it is tried again after a growing pause",
             Self::WaitThenBackOff => "it is tried again after a growing pause, to let what is under way end",
             Self::VerifyThenBackOff => {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_row_is_for_ever_and_no_error_counts_as_mended() {
+    fn only_one_row_is_for_ever_and_no_error_counts_as_repaired() {
         for kind in Kind::ALL {
             assert_eq!(failed(kind) == After::NeverAgain, kind == Kind::Unimplemented, "{kind:?}");
             assert_ne!(failed(kind), After::CoolDown, "{kind:?}");

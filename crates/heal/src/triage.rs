@@ -1,7 +1,7 @@
 //! Who is treated, when, and who has to wait. Pure: time is an argument, and nothing here talks to anybody.
 //!
 //! A complaint becomes a case. A case that is due and passes every guard gets a [`Ticket`], which holds its place in the
-//! budgets and keeps everybody else off the volume. With the ticket it is looked at once more; what was seen then
+//! budgets and keeps everybody else off the volume. With the ticket it is checked again; what was seen then
 //! ([`Exam`]) decides whether it is acted on. What became of that decides when it may be due again.
 //!
 //! | guard | where |
@@ -11,7 +11,7 @@
 //! | a new probe right before acting confirms it | `not_confirmed` |
 //! | pause after a try, give-up, never again | `done`, by the table in `table.rs` |
 //! | budgets per node and cluster, one at a time on a volume | `flights.rs` |
-//! | too many ill at once | `brake.rs` |
+//! | too many unhealthy at the same time | `brake.rs` |
 //! | the node is up and not cordoned, somebody there can ask the driver | `guard` |
 //! | all of them again, before each eviction of an attempt | `healer/evict/guards.rs` |
 
@@ -36,7 +36,7 @@ use brake::Brakes;
 use case::{Case, Complaint};
 use flights::Flights;
 pub(crate) use ladder::withdrawn;
-pub use papers::{Again, Approval, Exam, Standing, Step, Ticket, Told, Verdict};
+pub use papers::{Again, Approval, Exam, RefusalReport, Standing, Step, Ticket, Verdict};
 use recreated::Recreations;
 
 use crate::memory::{Memory, Recreated};
@@ -101,14 +101,14 @@ impl Triage {
         now: Timestamp,
         place: &Place,
         memory: &Memory,
-        ill: Option<(Reason, Timestamp)>,
+        unhealthy: Option<(Reason, Timestamp)>,
     ) -> bool {
-        if ill.as_ref().is_some_and(|(reason, _)| !self.can_heal(reason)) {
+        if unhealthy.as_ref().is_some_and(|(reason, _)| !self.can_heal(reason)) {
             return false;
         }
         let Some(case) = self.case(now, place) else { return false };
         let mut restored = Case::restored(now, memory);
-        restored.ill = ill.map(|(reason, since)| Complaint { reason, since, seen: now });
+        restored.unhealthy = unhealthy.map(|(reason, since)| Complaint { reason, since, seen: now });
         (restored.check, restored.person, restored.in_flight) = (case.check, case.person, case.in_flight);
         *case = restored;
         true
@@ -123,7 +123,7 @@ impl Triage {
         reason.remedies().iter().any(|remedy| self.policy.has(*remedy))
     }
 
-    /// Whoever complained sees the volume well again, or does not see it there any more.
+    /// Anyone who complained sees the volume recovered, or does not see it there any more.
     pub fn cleared(&mut self, now: Timestamp, place: &Place) {
         if let Some(case) = self.cases.get_mut(place) {
             case.cleared(now);
@@ -195,7 +195,7 @@ impl Triage {
         for (place, refusal) in news {
             if let Some(case) = self.cases.get_mut(&place) {
                 case.tell_once(&refusal);
-                steps.push(Step::Skip(Told { complaint: case.complaint(), place, refusal }));
+                steps.push(Step::Skip(RefusalReport { complaint: case.complaint(), place, refusal }));
             }
         }
         steps
@@ -348,7 +348,7 @@ impl Triage {
         Ticket {
             place: place.clone(),
             number,
-            ask_again: case.ill.is_some() && !case.person,
+            ask_again: case.unhealthy.is_some() && !case.person,
             verify: case.verify,
             by_person: case.person,
             complaint: case.complaint(),
@@ -428,8 +428,8 @@ impl Triage {
                 Again::Well => return Ok(None),
                 Again::NotSeen(why) => return Err(Refusal::NotSeen { why: why.clone() }),
                 Again::NotAsked => return Err(Refusal::NotSeen { why: "nobody looked".into() }),
-                // Mended, and ill again: that was no lasting success.
-                Again::StillIll => case.mended = false,
+                // Repaired, and unhealthy again: that was no lasting success.
+                Again::StillUnhealthy => case.repaired = false,
             }
         }
         let case = case.clone();

@@ -1,6 +1,6 @@
 //! How a person's wish reaches the healer, and how the answer comes back.
 //!
-//! The wish is a label on the claim: whoever may change the claim may ask, as with the annotation that sets its mode. A
+//! The wish is a label on the claim: anyone who may change the claim may ask, as with the annotation that sets its mode. A
 //! label and not an annotation, because then the healer need not watch all claims but those that have it. The answer is
 //! an event on the claim, made the moment the wish is taken, under a name that both know: of several healers, or lives of
 //! one, only one can make it, so a wish is carried out once.
@@ -82,21 +82,23 @@ impl FromStr for Wish {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Word {
-    /// The driver says that it is well.
+    /// The driver says that it is healthy.
     Well,
-    StillIll,
+    #[serde(rename = "stillIll")] // tidy-ok: its public name
+    StillUnhealthy,
     Failed,
     /// A guard stands in the way.
     Refused,
     /// Nothing stands in the way.
-    WouldBeMended,
+    #[serde(rename = "wouldBeMended")] // tidy-ok: its public name
+    WouldBeHealed,
     /// It waits for its turn, or takes long.
     UnderWay,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Told {
+pub struct PlaceReply {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -112,7 +114,7 @@ pub struct Told {
 /// The whole answer: one for each node on which the volume is used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    pub places: Vec<Told>,
+    pub places: Vec<PlaceReply>,
     /// Places that found no room.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: usize,

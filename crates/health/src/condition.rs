@@ -1,4 +1,4 @@
-//! One thing that is wrong, and the set of things that are wrong at once.
+//! One thing that is wrong, and the set of things that are wrong at the same time.
 
 use std::fmt;
 use std::sync::Arc;

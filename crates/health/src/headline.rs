@@ -47,7 +47,7 @@ impl Health {
 }
 
 impl Belief {
-    /// What this one vantage says. Conditions stand while it is blind; health does not.
+    /// What this one vantage says. Conditions stand while it cannot probe; health does not.
     pub fn health(&self) -> Health {
         match self.conditions.first() {
             Some(worst) => Health::Adverse(worst.condition.status),
@@ -60,7 +60,7 @@ impl Belief {
 impl Ledger {
     /// The worst that is believed of a subject. Among equals, what has lasted longest.
     ///
-    /// A volume that was well when its backend went out of sight is not known to be well any more. And the cluster sees
+    /// A volume that was healthy when its backend became unreachable is not known to be healthy any more. And the cluster sees
     /// only what is wrong: that a node is up says nothing about the volumes used there.
     pub fn headline(&self, subject: &Subject) -> Headline {
         let backend = match subject {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_out_of_sight_makes_its_healthy_volumes_unknown_and_leaves_the_sick_ones_sick() {
+    fn an_unreachable_backend_makes_its_healthy_volumes_unknown_and_leaves_the_sick_ones_sick() {
         let mut ledger = Ledger::new(Policy::default());
         for handle in ["a", "b", "c"] {
             ledger.record(at(0), &Subject::volume(DRIVER, handle), &Vantage::Controller, Sight::Healthy);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_nobody_could_look_at_counts_as_unknown() {
+    fn a_volume_nobody_could_check_counts_as_unknown() {
         let mut ledger = Ledger::new(Policy::default());
         let failed = Sight::not_seen(WhyKind::Failed, "");
         ledger.record(at(0), &Subject::volume(DRIVER, "a"), &Vantage::Controller, failed);

@@ -15,8 +15,8 @@ use vantages::{Index, Vantages};
 
 /// What we believe about every subject, from every vantage.
 ///
-/// A subject about which there is nothing to tell costs one table slot; only what is or was lately wrong has
-/// a note of its own. The text of a handle is shared with whoever passed it in.
+/// A subject about which there is nothing to report costs one table slot; only what is or was lately wrong has
+/// a note of its own. The text of a handle is shared with the caller that passed it in.
 #[derive(Debug, Default)]
 pub struct Ledger {
     policy: Policy,
@@ -40,22 +40,22 @@ pub struct Held {
 /// What is believed about one subject from one vantage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Belief {
-    /// Whether a look has ever succeeded from here.
+    /// Whether a check has ever succeeded from here.
     pub seen: bool,
-    /// What is wrong, worst first. Stands while we are blind.
+    /// What is wrong, worst first. Stands while nothing can be probed.
     pub conditions: Vec<Held>,
     pub blind_since: Option<Timestamp>,
     pub flapping_since: Option<Timestamp>,
 }
 
-/// What has been told about one subject from one vantage: all that must outlive a restart.
+/// What has been reported about one subject from one vantage: all that must outlive a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memo {
     pub subject: Subject,
     pub vantage: Vantage,
-    pub told: Vec<Held>,
-    /// When it was last told, so that reminders keep their rhythm.
-    pub told_at: Timestamp,
+    pub reported: Vec<Held>,
+    /// When it was last reported, so that reminders keep their rhythm.
+    pub reported_at: Timestamp,
     pub blind_since: Option<Timestamp>,
     pub flapping_since: Option<Timestamp>,
 }
@@ -85,14 +85,14 @@ impl Ledger {
     ) -> Vec<Transition> {
         let index = self.vantages.index(vantage);
         let line = line_mut(&mut self.drivers, subject);
-        // Nearly every look at nearly every volume ends here.
+        // Nearly every sight of nearly every volume ends here.
         if line.is_quiet(index) && matches!(sight, Sight::Healthy | Sight::Unlisted) {
             return Vec::new();
         }
         let note = line.note_mut(index);
         let changes = note.record(&self.policy, now, sight);
         line.settle(index);
-        told(now, subject, vantage, changes)
+        reported(now, subject, vantage, changes)
     }
 
     /// What is due by the passing of time alone: reminders. Call it about once a minute.
@@ -110,7 +110,7 @@ impl Ledger {
         due
     }
 
-    /// A subject left the inventory: closes all that was told of it, and forgets it.
+    /// A subject left the inventory: closes all that was reported of it, and forgets it.
     pub fn forget(&mut self, now: Timestamp, subject: &Subject) -> Vec<Transition> {
         let Some(shelf) = self.drivers.get_mut(subject.driver()) else { return Vec::new() };
         let line = match subject {
@@ -123,32 +123,32 @@ impl Ledger {
         let mut closed = Vec::new();
         for (index, note) in line.into_iter().flat_map(Line::into_notes) {
             let Some(vantage) = self.vantages.get(index) else { continue };
-            closed.extend(told(now, subject, vantage, note.close(Ending::LeftInventory)));
+            closed.extend(reported(now, subject, vantage, note.close(Ending::LeftInventory)));
         }
         closed.sort_by(|a, b| a.vantage.cmp(&b.vantage));
         closed
     }
 
-    /// Nobody looks at this subject from there any more, such as after a pod moved away.
+    /// Nobody checks this subject from there any more, such as after a pod moved away.
     pub fn forget_view(&mut self, now: Timestamp, subject: &Subject, vantage: &Vantage) -> Vec<Transition> {
         let Some(index) = self.vantages.find(vantage) else { return Vec::new() };
         let note = find_line_mut(&mut self.drivers, subject).and_then(|line| line.take(index));
-        note.map_or_else(Vec::new, |note| told(now, subject, vantage, note.close(Ending::VantageGone)))
+        note.map_or_else(Vec::new, |note| reported(now, subject, vantage, note.close(Ending::VantageGone)))
     }
 
-    /// A vantage is gone for good, such as with a deleted node: closes all that was told from there.
+    /// A vantage is gone for good, such as with a deleted node: closes all that was reported from there.
     pub fn forget_vantage(&mut self, now: Timestamp, vantage: &Vantage) -> Vec<Transition> {
         let Some(index) = self.vantages.find(vantage) else { return Vec::new() };
         let mut closed = Vec::new();
         for (driver, shelf) in &mut self.drivers {
             if let Some(note) = shelf.backend.take(index) {
                 let subject = Subject::Backend(driver.clone());
-                closed.extend(told(now, &subject, vantage, note.close(Ending::VantageGone)));
+                closed.extend(reported(now, &subject, vantage, note.close(Ending::VantageGone)));
             }
             for (handle, line) in &mut shelf.volumes {
                 if let Some(note) = line.take(index) {
                     let subject = Subject::Volume(Volume { driver: driver.clone(), handle: handle.clone() });
-                    closed.extend(told(now, &subject, vantage, note.close(Ending::VantageGone)));
+                    closed.extend(reported(now, &subject, vantage, note.close(Ending::VantageGone)));
                 }
             }
         }
@@ -157,12 +157,12 @@ impl Ledger {
         closed
     }
 
-    /// Puts back what had been told before a restart. Tells nothing; what is seen next decides.
+    /// Puts back what had been reported before a restart. Reports nothing; what is seen next decides.
     pub fn recall(&mut self, memo: Memo) {
-        let Memo { subject, vantage, told, told_at, blind_since, flapping_since } = memo;
+        let Memo { subject, vantage, reported, reported_at, blind_since, flapping_since } = memo;
         let index = self.vantages.index(&vantage);
         let line = line_mut(&mut self.drivers, &subject);
-        line.note_mut(index).recall(told, told_at, blind_since, flapping_since);
+        line.note_mut(index).recall(reported, reported_at, blind_since, flapping_since);
         line.settle(index);
     }
 
@@ -180,7 +180,7 @@ impl Ledger {
         memos
     }
 
-    /// Everything that is believed to be wrong, whether or not it was told, in a stable order.
+    /// Everything that is believed to be wrong, whether or not it was reported, in a stable order.
     pub fn troubles(&self) -> Vec<(Subject, Vantage, Vec<Held>)> {
         let mut troubles = Vec::new();
         for subject in self.subjects() {
@@ -229,14 +229,14 @@ impl Ledger {
         line.notes().any(|(i, note)| i == index && note.is_recalled())
     }
 
-    /// The volumes of a driver of which there is nothing to say from a vantage but that they are well. For passes over
-    /// very many volumes: what is well and stays well need not be recorded again.
+    /// The volumes of a driver of which there is nothing to say from a vantage but that they are healthy. For passes over
+    /// very many volumes: what is healthy and stays healthy need not be recorded again.
     pub fn quiet(&self, driver: &str, vantage: &Vantage) -> Quiet<'_> {
         let found = (self.drivers.get(driver), self.vantages.find(vantage));
         Quiet(if let (Some(shelf), Some(index)) = found { Some((&shelf.volumes, index)) } else { None })
     }
 
-    /// A driver's volumes, each with its health where that can be told without a closer look.
+    /// A driver's volumes, each with its health where that is known without its note.
     pub(crate) fn at_a_glance(&self, driver: &str) -> impl Iterator<Item = (&Arc<str>, Option<Health>)> {
         let shelf = self.drivers.get(driver);
         let blind = shelf.map_or(0, |shelf| shelf.backend.blind_bits());
@@ -265,7 +265,7 @@ fn tick_line(
     for (index, note) in line.notes_mut() {
         let changes = note.tick(policy, now);
         if let (false, Some(vantage)) = (changes.is_empty(), vantages.get(index)) {
-            due.extend(told(now, &subject(), vantage, changes));
+            due.extend(reported(now, &subject(), vantage, changes));
         }
     }
     line.settle_all();
@@ -296,7 +296,7 @@ fn find_line_mut<'a>(drivers: &'a mut HashMap<Arc<str>, Shelf>, subject: &Subjec
     }
 }
 
-fn told(now: Timestamp, subject: &Subject, vantage: &Vantage, changes: Vec<Change>) -> Vec<Transition> {
+fn reported(now: Timestamp, subject: &Subject, vantage: &Vantage, changes: Vec<Change>) -> Vec<Transition> {
     let tell = |change| Transition { at: now, subject: subject.clone(), vantage: vantage.clone(), change };
     changes.into_iter().map(tell).collect()
 }

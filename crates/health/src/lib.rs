@@ -12,11 +12,11 @@
 //! let full = Condition::new(Status::Degraded, Reason::from(WellKnown::OutOfCapacity), "99 % used");
 //! let noon: Timestamp = "2026-08-21T12:00:00Z".parse()?;
 //!
-//! let told = ledger.record(noon, &volume, &Vantage::Controller, Sight::adverse([full]));
-//! assert!(matches!(told[0].change, Change::Appeared { .. }));
+//! let reported = ledger.record(noon, &volume, &Vantage::Controller, Sight::adverse([full]));
+//! assert!(matches!(reported[0].change, Change::Appeared { .. }));
 //! // The next probe finds it healthy again.
-//! let told = ledger.record(noon, &volume, &Vantage::Controller, Sight::Healthy);
-//! assert!(matches!(told[0].change, Change::Cleared { .. }));
+//! let reported = ledger.record(noon, &volume, &Vantage::Controller, Sight::Healthy);
+//! assert!(matches!(reported[0].change, Change::Cleared { .. }));
 //! # Ok::<(), jiff::Error>(())
 //! ```
 

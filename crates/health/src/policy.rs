@@ -5,15 +5,15 @@ use jiff::SignedDuration;
 /// How patient the ledger is. The defaults suit looks that are minutes apart.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// So many [`Missing`](crate::Sight::Missing) sights in a row make a volume gone.
+    /// The number of [`Missing`](crate::Sight::Missing) sights in a row that make a volume gone.
     pub missing_after: u32,
-    /// So many [`Unlisted`](crate::Sight::Unlisted) sights in a row make a volume recovered.
+    /// The number of [`Unlisted`](crate::Sight::Unlisted) sights in a row that make a volume recovered.
     pub unlisted_after: u32,
-    /// So many looks in a row that saw nothing make us blind.
+    /// The number of probes in a row that saw nothing, after which health is unknown.
     pub blind_after: u32,
-    /// A condition that lasts is told again this often; `None` never.
+    /// A condition that lasts is reported again this often; `None` never.
     pub remind_every: Option<SignedDuration>,
-    /// New words for an old condition are told at most this often.
+    /// New words for an old condition are reported at most this often.
     pub reword_every: SignedDuration,
     /// More changes than this within [`flap_window`](Self::flap_window) are flapping.
     pub flap_limit: u32,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::{Condition, Conditions, Reason, Status, WellKnown, sanitize};
 
-/// What one look at one subject, from one vantage, saw.
+/// What one probe of one subject, from one vantage, saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sight {
-    /// It was looked at, and nothing is wrong. Clears at once.
+    /// It was checked, and nothing is wrong. Clears immediately.
     Healthy,
     /// It is absent from a complete list of *unhealthy* volumes. That is health, but weak evidence of
     /// recovery: what is believed is cleared only when it happens twice in a row.
@@ -18,7 +18,7 @@ pub enum Sight {
     /// Who should know the volume does not: `NOT_FOUND`, or absent from a complete list of *all* volumes.
     /// Becomes `Inaccessible/VolumeNotFound` when it happens twice in a row.
     Missing(Arc<str>),
-    /// Nothing was learnt. Never heals, never harms; if it lasts, we are blind and say so once.
+    /// Nothing was learnt. Never heals, never harms; if it lasts, health is unknown, which is said once.
     NotSeen(Why),
 }
 
@@ -62,7 +62,7 @@ impl Sight {
     }
 }
 
-/// Why a look saw nothing: a kind of a fixed set for counting, and a text for people.
+/// Why a check saw nothing: a kind of a fixed set for counting, and a text for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Why {
     pub kind: WhyKind,
@@ -95,7 +95,7 @@ pub enum WhyKind {
     Incomplete,
     /// The answer could not be understood.
     Malformed,
-    /// Whoever reports from there has been silent for too long.
+    /// The reporter of that vantage has not responded for too long.
     Silent,
 }
 

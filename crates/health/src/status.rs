@@ -109,7 +109,7 @@ pub enum Class {
     HealthFailure,
     /// The volume can be used, but something is wrong.
     HealthWarning,
-    /// Nobody can say.
+    /// It is unknown.
     HealthUnknown,
 }
 

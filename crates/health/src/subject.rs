@@ -44,7 +44,7 @@ impl Subject {
     }
 }
 
-/// In a sentence a handle is one word on one line, whatever whoever made it had in mind.
+/// In a sentence a handle is one word on one line, whatever its maker had in mind.
 impl fmt::Display for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("volume ")?;

@@ -1,4 +1,4 @@
-//! What changed, told once, with its reason.
+//! What changed, reported once, with its reason.
 
 use std::fmt;
 
@@ -27,24 +27,24 @@ pub enum Change {
     Reminder { condition: Condition, since: Timestamp },
     /// It is over.
     Cleared { condition: Condition, since: Timestamp, ending: Ending },
-    /// It changes so often that its changes are no longer told one by one.
+    /// It changes so often that its changes are no longer reported one by one.
     Flapping { changes: u32, since: Timestamp, now: Conditions },
-    /// Flapping is over; what was not told meanwhile follows as changes of its own.
+    /// Flapping is over; what was not reported meanwhile follows as changes of its own.
     Settled { since: Timestamp, ending: Ending },
     /// Looks have failed for so long that we no longer know.
     WentBlind { why: Why, since: Timestamp, looks: u32 },
-    /// A look succeeded again.
+    /// A check succeeded again.
     SeesAgain { since: Timestamp, ending: Ending },
 }
 
 /// How something ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// It was looked at and found well.
+    /// It was checked and found healthy.
     Recovered,
     /// The volume left the inventory: deleted, released, or no longer ours to watch.
     LeftInventory,
-    /// Whoever looked from there is gone, such as a deleted node.
+    /// The prober of that vantage is gone, such as a deleted node.
     VantageGone,
 }
 
@@ -134,7 +134,7 @@ impl fmt::Display for Transition {
             },
             Change::Flapping { changes, since, now } => {
                 write!(f, "{subject} changed {changes} times since {since:.0}, seen by {vantage}; ")?;
-                f.write_str("further changes are not told until it settles. Right now it is ")?;
+                f.write_str("further changes are not reported until it settles. Right now it is ")?;
                 match now.worst() {
                     Some(worst) => write!(f, "{worst}{}", Words(worst)),
                     None => f.write_str("healthy"),
@@ -248,7 +248,7 @@ mod tests {
         check(
             Change::Flapping { changes: 7, since: since(), now: Conditions::default() },
             "volume vol-1 of disk.example.net changed 7 times since 2026-08-21T10:02:00Z, seen by the driver on \
-             node worker-7; further changes are not told until it settles. Right now it is healthy",
+             node worker-7; further changes are not reported until it settles. Right now it is healthy",
         );
         check(
             Change::SeesAgain { since: since(), ending: Ending::Recovered },

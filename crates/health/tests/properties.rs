@@ -71,7 +71,7 @@ fn play(ledger: &mut Ledger, now: &mut Timestamp, step: &Step) -> Vec<Transition
     }
 }
 
-/// What somebody knows who only hears what is told.
+/// What somebody knows who only hears what is reported.
 #[derive(Default)]
 struct Listener {
     open: HashSet<(Subject, Vantage, Status, String)>,
@@ -97,7 +97,7 @@ impl Listener {
             Change::Reworded { condition, .. } | Change::Reminder { condition, .. } => {
                 prop_assert!(self.open.contains(&key(condition)), "speaks of what is not open");
             }
-            // While it lasts it is told again as a reminder.
+            // While it lasts it is reported again as a reminder.
             Change::Flapping { .. } => drop(self.flapping.insert(place)),
             Change::Settled { .. } => prop_assert!(self.flapping.remove(&place)),
             Change::WentBlind { .. } => prop_assert!(self.blind.insert(place)),
@@ -142,9 +142,9 @@ proptest! {
             for v in 0..3 {
                 for w in 0..3 {
                     now += SignedDuration::from_mins(1);
-                    let told = ledger.record(now, &volume(v), &vantage(w), Sight::not_seen(WhyKind::TimedOut, ""));
-                    let only_blindness = told.iter().all(|t| matches!(t.change, Change::WentBlind { .. }));
-                    prop_assert!(only_blindness, "{told:?}");
+                    let reported = ledger.record(now, &volume(v), &vantage(w), Sight::not_seen(WhyKind::TimedOut, ""));
+                    let only_failed_probes = reported.iter().all(|t| matches!(t.change, Change::WentBlind { .. }));
+                    prop_assert!(only_failed_probes, "{reported:?}");
                 }
             }
         }
@@ -167,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn seeing_the_same_again_after_a_restart_tells_nothing(history in steps()) {
+    fn seeing_the_same_again_after_a_restart_reports_nothing(history in steps()) {
         let (mut ledger, mut now) = (Ledger::new(policy()), Timestamp::UNIX_EPOCH);
         let mut last: HashMap<(usize, usize), Sight> = HashMap::new();
         for step in &history {
@@ -184,11 +184,11 @@ proptest! {
         ledger.memos().into_iter().for_each(|memo| again.recall(memo));
         prop_assert_eq!(again.memos(), ledger.memos());
         for ((v, w), sight) in &last {
-            let told = again.record(now, &volume(*v), &vantage(*w), sight.clone());
+            let reported = again.record(now, &volume(*v), &vantage(*w), sight.clone());
             // New words that had to wait are due at some time, restart or not.
             let due = ledger.record(now, &volume(*v), &vantage(*w), sight.clone());
-            let nothing_new = told.iter().all(|t| matches!(t.change, Change::Reworded { .. }) && due.contains(t));
-            prop_assert!(nothing_new, "{sight:?} told {told:?}");
+            let nothing_new = reported.iter().all(|t| matches!(t.change, Change::Reworded { .. }) && due.contains(t));
+            prop_assert!(nothing_new, "{sight:?} told {reported:?}");
         }
         prop_assert!(again.tick(now).is_empty());
     }
@@ -198,7 +198,7 @@ proptest! {
         sights in prop::collection::vec((0..3_usize, 0..3_usize, sights()), 0..60),
         seed in any::<u64>(),
     ) {
-        // The same looks at the same times, interleaved differently between vantages.
+        // The same sights at the same times, interleaved differently between vantages.
         let looks: Vec<_> = sights.into_iter().enumerate().collect();
         let mut shuffled = looks.clone();
         let mut random = seed;
@@ -213,13 +213,13 @@ proptest! {
         }
         let result = |looks: &[(usize, (usize, usize, Sight))]| {
             let mut ledger = Ledger::new(policy());
-            let mut told = Vec::new();
+            let mut reported = Vec::new();
             for (minute, (v, w, sight)) in looks {
                 let now = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(i64::try_from(*minute).expect("few steps"));
-                told.extend(ledger.record(now, &volume(*v), &vantage(*w), sight.clone()).iter().map(|t| format!("{t:?}")));
+                reported.extend(ledger.record(now, &volume(*v), &vantage(*w), sight.clone()).iter().map(|t| format!("{t:?}")));
             }
-            told.sort();
-            (told, (0..3).map(|v| ledger.headline(&volume(v))).collect::<Vec<_>>(), ledger.tally("disk.example.net"))
+            reported.sort();
+            (reported, (0..3).map(|v| ledger.headline(&volume(v))).collect::<Vec<_>>(), ledger.tally("disk.example.net"))
         };
         prop_assert_eq!(result(&looks), result(&shuffled));
     }

@@ -1,8 +1,8 @@
-//! Each rule of the ledger as one line: what was seen, and what was told of it.
+//! Each rule of the ledger as one line: what was seen, and what was reported of it.
 //!
 //! Steps are a minute apart: `ok`, `unlisted`, `gone`, `fail`, `bad(Reason)`, `lost(Reason)`, `down(Reason)`,
-//! several at once with `+`, `words(Reason,text)`; `left` (the inventory), `nodegone`, `restart`, `tick`, and
-//! `wait30` for minutes in which nobody looks. The answer lists what was told at which step, counted from one.
+//! several together with `+`, `words(Reason,text)`; `left` (the inventory), `nodegone`, `restart`, `tick`, and
+//! `wait30` for minutes in which nobody looks. The answer lists what was reported at which step, counted from one.
 
 use jiff::Timestamp;
 use volmedic_health::{
@@ -24,7 +24,7 @@ fn run(policy: &Policy, script: &str) -> String {
     let vantage = Vantage::Node("n".into());
     let mut ledger = Ledger::new(policy.clone());
     let mut now = Timestamp::UNIX_EPOCH;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for (step, word) in (1..).zip(script.split_whitespace()) {
         now += jiff::SignedDuration::from_mins(1);
         let news = match word {
@@ -45,9 +45,9 @@ fn run(policy: &Policy, script: &str) -> String {
             }
             sight => ledger.record(now, &subject, &vantage, sight_of(sight)),
         };
-        told.extend(news.iter().map(|transition| format!("{step}:{}", short(transition))));
+        reported.extend(news.iter().map(|transition| format!("{step}:{}", short(transition))));
     }
-    told.join(" ")
+    reported.join(" ")
 }
 
 fn sight_of(word: &str) -> Sight {
@@ -100,7 +100,7 @@ fn health_is_no_news() {
 }
 
 #[test]
-fn trouble_is_told_once_and_its_end_once() {
+fn trouble_is_reported_once_and_its_end_once() {
     check("ok bad(X) bad(X) ok ok", "2:appeared(Degraded/X,since2) 4:cleared(Degraded/X)");
     check("bad(X) bad(X)", "1:appeared(Degraded/X,since1)");
 }
@@ -132,7 +132,7 @@ fn absence_and_failure_never_heal() {
 }
 
 #[test]
-fn a_missing_volume_is_told_on_the_second_sighting() {
+fn a_missing_volume_is_reported_on_the_second_sighting() {
     check("ok gone", "");
     check("ok gone ok gone ok", "");
     check("gone gone gone", "2:appeared(Inaccessible/VolumeNotFound,since1)");
@@ -165,12 +165,12 @@ fn a_list_of_the_unhealthy_clears_by_two_passes_or_one_confirmation() {
 }
 
 #[test]
-fn a_status_we_do_not_know_is_told_and_never_healthy() {
+fn a_status_we_do_not_know_is_reported_and_never_healthy() {
     check("odd(X) ok", "1:appeared(Unrecognized(9)/X,since1) 2:cleared(Unrecognized(9)/X)");
 }
 
 #[test]
-fn blindness_is_told_once_and_so_is_its_end() {
+fn the_time_without_probes_is_reported_once_and_so_is_its_end() {
     check("ok fail fail", "");
     check("ok fail fail fail fail fail ok", "4:blind(3,since2) 7:sees");
     check("fail fail fail", "3:blind(3,since1)");
@@ -178,7 +178,7 @@ fn blindness_is_told_once_and_so_is_its_end() {
 }
 
 #[test]
-fn what_was_known_before_blindness_stands() {
+fn what_was_known_before_probes_failed_stands() {
     check(
         "bad(X) fail fail fail bad(X) ok",
         "1:appeared(Degraded/X,since1) 4:blind(3,since2) 5:sees 6:cleared(Degraded/X)",
@@ -186,7 +186,7 @@ fn what_was_known_before_blindness_stands() {
 }
 
 #[test]
-fn new_words_are_told_rarely() {
+fn new_words_are_reported_rarely() {
     check("words(X,a) words(X,b) words(X,c)", "1:appeared(Degraded/X,since1)");
     check(
         "words(X,a) words(X,b) wait20 words(X,c) words(X,d)",
@@ -241,7 +241,7 @@ fn who_leaves_the_inventory_closes_the_door() {
 }
 
 #[test]
-fn flapping_is_told_once_and_then_on_settling() {
+fn flapping_is_reported_once_and_then_on_settling() {
     let policy = Policy { flap_limit: 3, remind_every: None, ..Policy::default() };
     check_with(
         &policy,
@@ -249,7 +249,7 @@ fn flapping_is_told_once_and_then_on_settling() {
         "1:appeared(Degraded/X,since1) 2:cleared(Degraded/X) 3:appeared(Degraded/X,since3) 4:flapping(4,0) \
          8:settled 8:cleared(Degraded/X)",
     );
-    // It settles in trouble: the trouble that was told stands and is not told again.
+    // It settles in trouble: the trouble that was reported stands and is not reported again.
     check_with(
         &policy,
         "bad(X) ok bad(X) ok bad(X) wait60 bad(X) bad(X) ok",

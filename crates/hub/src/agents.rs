@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::shape::{Lease, LeaseSpec};
 
-/// An agent that renews less often than it promised is not given up at once: machines are busy at times.
+/// An agent that renews less often than it promised is not given up immediately: machines are busy at times.
 const PATIENCE: f64 = 1.5;
 /// Promises out of this range are not believed.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -132,7 +132,7 @@ impl Agents {
         }
     }
 
-    /// The nodes whose agents fell silent since this was last asked. While we do not hear of Leases at all, nobody
+    /// The nodes whose agents stopped responding since this was last asked. While we do not hear of Leases at all, nobody
     /// falls silent, and everybody gets the whole time again.
     pub(crate) fn tick(&mut self, now: Now, in_touch: bool) -> Vec<Box<str>> {
         let mut fell = Vec::new();

@@ -12,7 +12,7 @@ use crate::world::Controller;
 
 /// A controller that is replaced by a newer one is not silent.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// Who is silent for longer will not come back; what it said is no longer so.
+/// An agent that is not responding for longer will not come back; what it said is no longer so.
 const GONE_AFTER: SignedDuration = SignedDuration::from_hours(24);
 
 /// What the word of a controller is worth.
@@ -41,7 +41,7 @@ impl Default for Controllers {
 }
 
 impl Controllers {
-    /// Of who names no Lease nobody can say whether it lives.
+    /// Whether an agent that names no Lease lives is unknown.
     pub(crate) fn word(&self, lease: Option<&LeaseName>) -> Word {
         let Some(key) = lease.map(key) else { return Word::Stands };
         if self.gone.contains(&key) {
@@ -70,7 +70,7 @@ impl Controllers {
         self.leases.postpone(now, &key(lease));
     }
 
-    /// Answers whether anybody fell silent, or is given up.
+    /// Returns whether an agent stopped responding, or is given up.
     pub(crate) fn tick(&mut self, now: Now) -> bool {
         let fell = self.leases.tick(now, true);
         for lease in &fell {

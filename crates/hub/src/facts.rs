@@ -1,4 +1,4 @@
-//! What is known of one claim's volume right now, whoever said it. The input of the merge.
+//! What is known of one claim's volume right now, from every vantage. The input of the merge.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// What counts at once.
+    /// What counts immediately.
     pub fn new(what: What, since: Since) -> Self {
         Self { what, since, counts_from: None }
     }
@@ -87,7 +87,7 @@ impl Seen {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     Wrong(Condition),
-    /// Nobody can say.
+    /// It is unknown.
     Unknown {
         reason: String,
         message: String,

@@ -25,7 +25,7 @@ use store::{Failure, Store, Write};
 
 /// News of one claim that come this close to each other are one change.
 const COALESCE: Duration = Duration::from_millis(50);
-/// Claims looked at before others get a turn.
+/// Claims visited before others get a turn.
 const BATCH: usize = 500;
 /// Tries to store a report while others write the same object.
 const PUSH_TRIES: usize = 6;
@@ -38,7 +38,7 @@ const TO_FILL: SignedDuration = SignedDuration::from_secs(10);
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     pub keep: Keep,
-    /// Writes a second, and how many may go at once after a rest.
+    /// Writes a second, and how many may go together after a rest.
     pub qps: f64,
     pub burst: u32,
     /// Claims written side by side.
@@ -71,7 +71,7 @@ pub enum PushError {
 
 /// What became of one claim.
 enum Done {
-    /// As it should be; to be looked at again then.
+    /// As it should be; to be checked again then.
     Fine(Option<Timestamp>),
     Failed(Failure),
     /// With its message.
@@ -97,7 +97,7 @@ impl Keeper {
         let mut queue = Queue::default();
         let mut pace = Pace::new(self.settings.qps, self.settings.burst, clock());
         let mut work: JoinSet<(ClaimKey, Done)> = JoinSet::new();
-        let mut told = None;
+        let mut reported = None;
         loop {
             let now = now();
             let silent_at = self.take_in(now, in_touch(), &mut queue);
@@ -112,7 +112,7 @@ impl Keeper {
                 let Some(key) = queue.pop(now.clock) else { break };
                 looked += 1;
                 match caught_now(|| self.plan(now.day, &key)) {
-                    Err(panic) => Self::settle(key, Done::Panicked(panic), &mut queue, &mut told),
+                    Err(panic) => Self::settle(key, Done::Panicked(panic), &mut queue, &mut reported),
                     Ok((None, due)) => queue.done(key, due.map(|due| after(now, due))),
                     Ok((Some(plan), due)) => {
                         pace.take(plan.requests());
@@ -132,7 +132,7 @@ impl Keeper {
             if looked == BATCH || more_to_judge {
                 // However much there is to judge, what was written is taken in.
                 while let Some(Ok((key, done))) = work.try_join_next() {
-                    Self::settle(key, done, &mut queue, &mut told);
+                    Self::settle(key, done, &mut queue, &mut reported);
                 }
                 tokio::task::yield_now().await;
                 continue;
@@ -142,7 +142,7 @@ impl Keeper {
             let wake = [next, silent_at].into_iter().flatten().fold(now.clock + LONGEST_SLEEP, Instant::min);
             tokio::select! {
                 () = self.woken.notified() => {}
-                Some(Ok((key, done))) = work.join_next() => Self::settle(key, done, &mut queue, &mut told),
+                Some(Ok((key, done))) = work.join_next() => Self::settle(key, done, &mut queue, &mut reported),
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
         }
@@ -227,7 +227,7 @@ impl Keeper {
         true
     }
 
-    /// What to write for a claim, and when to look at it again.
+    /// What to write for a claim, and when to check it again.
     fn plan(&self, now: Timestamp, key: &ClaimKey) -> (Option<Plan>, Option<Timestamp>) {
         let case = self.world.lock().case(key);
         let Some(uid) = case.uid else {
@@ -247,7 +247,7 @@ impl Keeper {
         let before = case.stored.as_ref().and_then(|stored| stored.status.as_ref());
         let decision = decide(now, &case.facts, before, self.settings.keep);
         let write = match (decision.action, &case.stored) {
-            // Made, but never filled, because whoever made it ended in between; and nothing is wrong any more.
+            // Made, but never filled, because its maker ended in between; and nothing is wrong any more.
             (Action::Nothing, Some(stored)) if stored.status.is_none() => {
                 let filled_by = stored.made.and_then(|made| made.checked_add(TO_FILL).ok());
                 if let Some(filled_by) = filled_by.filter(|filled_by| *filled_by > now) {
@@ -289,19 +289,19 @@ impl Keeper {
         Ok(())
     }
 
-    /// Trouble of one kind is told once until something works again: in an outage all claims have the same.
-    fn settle(key: ClaimKey, done: Done, queue: &mut Queue, told: &mut Option<Discriminant<Failure>>) {
+    /// Trouble of one kind is reported once until something works again: in an outage all claims have the same.
+    fn settle(key: ClaimKey, done: Done, queue: &mut Queue, reported: &mut Option<Discriminant<Failure>>) {
         let now = now();
         match done {
             Done::Fine(due) => {
-                *told = None;
+                *reported = None;
                 queue.done(key, due.map(|due| after(now, due)));
             }
             Done::Failed(failure) => {
                 let what = key.to_string();
                 let wait = queue.failed(key, now.clock);
                 let kind = std::mem::discriminant(&failure);
-                if failure.is_ordinary() || told.replace(kind) == Some(kind) {
+                if failure.is_ordinary() || reported.replace(kind) == Some(kind) {
                     tracing::debug!("the health of {what} was not written: {failure}");
                 } else {
                     tracing::warn!(
@@ -361,15 +361,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_claim_whose_work_panics_is_tried_again_later_and_the_others_go_on() {
-        let (mut queue, mut told) = (Queue::default(), None);
+        let (mut queue, mut reported) = (Queue::default(), None);
         let (poisoned, healthy) = (ClaimKey::new("a", "poisoned"), ClaimKey::new("b", "healthy"));
         let begun = clock();
         queue.push(poisoned.clone(), begun);
         queue.push(healthy.clone(), begun);
         let first = queue.pop(clock()).unwrap();
-        Keeper::settle(first.clone(), Done::Panicked("on purpose".to_owned()), &mut queue, &mut told);
+        Keeper::settle(first.clone(), Done::Panicked("on purpose".to_owned()), &mut queue, &mut reported);
         assert_eq!((first, queue.pop(begun)), (poisoned.clone(), Some(healthy.clone())));
-        Keeper::settle(healthy, Done::Fine(None), &mut queue, &mut told);
+        Keeper::settle(healthy, Done::Fine(None), &mut queue, &mut reported);
         let due = queue.next_due().unwrap();
         assert!(due > begun);
         assert_eq!(queue.pop(due), Some(poisoned));

@@ -5,7 +5,7 @@
 //! change, none while nothing changes, and never from a view older than what is stored.
 //!
 //! Whom to believe is decided in [`World::facts`]: a node is heard about a volume only if a pod on that node uses it.
-//! So what a node says about any other volume is not refused somewhere, it is never looked at.
+//! So what a node says about any other volume is not refused somewhere, it is never checked.
 
 mod agents;
 mod claim;

@@ -56,8 +56,8 @@ pub fn decide(now: Timestamp, facts: &Facts, stored: Option<&VolumeHealthStatus>
     let newer = newer.filter_map(|entry| entry.observed.as_ref()?.time.0.checked_add(NEWER_FOR).ok());
     let waiting = facts.views.iter().flat_map(|view| &view.seen).filter_map(|seen| seen.counts_from);
     let expiry = expires.chain(newer).chain(waiting.filter(|from| *from > now)).min();
-    let ill = wanted.vantages.iter().any(|entry| entry.health != HealthWord::Healthy);
-    if ill || keep.all {
+    let unhealthy = wanted.vantages.iter().any(|entry| entry.health != HealthWord::Healthy);
+    if unhealthy || keep.all {
         return Decision { action: write_unless_there(wanted, stored), due: expiry };
     }
     let Some(stored) = stored else { return Decision { action: Action::Nothing, due: expiry } };
@@ -126,9 +126,9 @@ fn rank(entry: &VantageHealth) -> (Reverse<HealthWord>, VantageKind, &str) {
 fn stands(now: Timestamp, old: &VantageHealth, facts: &Facts) -> bool {
     match &old.expires {
         Some(expires) => {
-            let told_anew =
+            let reported_again =
                 facts.pushed.as_ref().is_some_and(|new| old.source.as_deref() == Some(&new.source));
-            expires.0 > now && !told_anew
+            expires.0 > now && !reported_again
         }
         None => facts.unheard.contains(&old.kind) || is_undetermined(old, facts) || is_newer(now, old, facts),
     }
@@ -217,7 +217,7 @@ fn is_about(condition: &HealthCondition, why: Unknown) -> bool {
     condition.status == ConditionStatus::Unknown && Unknown::of_name(&condition.reason) == Some(why)
 }
 
-/// None for a report that all is well: there is nothing to keep until it expires.
+/// None for a report that all is healthy: there is nothing to keep until it expires.
 fn pushed_entry(now: Timestamp, pushed: &Pushed, before: &[VantageHealth]) -> Option<VantageHealth> {
     if pushed.conditions.is_empty() {
         return None;
@@ -232,7 +232,7 @@ fn pushed_entry(now: Timestamp, pushed: &Pushed, before: &[VantageHealth]) -> Op
     order(&mut conditions);
     let health = health(&conditions);
     let expires = match old.and_then(|old| old.expires.clone()) {
-        // Told again while it stands for long yet: nothing is gained by writing that down.
+        // Reported again while it stands for long yet: nothing is gained by writing that down.
         Some(expires)
             if known == conditions
                 && now.duration_until(expires.0) * 2 > now.duration_until(pushed.expires) =>

@@ -70,7 +70,7 @@ const WRITES: Described = (
     "Writes of the hub to the API server: created, applied, removed, marked, conflict or failed",
 );
 const BACKLOG: Described =
-    ("volmedic_hub_backlog", "gauge", &[], "Claims that wait to be looked at, or are being written");
+    ("volmedic_hub_backlog", "gauge", &[], "Claims that wait to be checked, or are being written");
 
 /// All metrics of this crate, for the documentation.
 pub const METRICS: &[Described] =

@@ -40,9 +40,9 @@ pub struct Report {
     pub volume: Option<ReportedVolume>,
     /// Who reports. What one source says replaces what it said before.
     pub source: String,
-    /// What is wrong; nothing, if all is well.
+    /// What is wrong; nothing, if all is healthy.
     pub conditions: Vec<ReportedCondition>,
-    /// What is not told again for so long is no longer believed.
+    /// What is not reported again for this long is no longer believed.
     #[serde(deserialize_with = "whole")]
     pub ttl_seconds: u64,
 }
@@ -158,7 +158,7 @@ impl Report {
             let same =
                 |other: &ReportedCondition| (&other.status, &other.reason) == (&one.status, &one.reason);
             if self.conditions[..n].iter().any(same) {
-                let why = format!("{}/{} is told twice", one.status, one.reason);
+                let why = format!("{}/{} is given twice", one.status, one.reason);
                 return Err(Wrong { field: field("reason"), why, contradicts_itself: true });
             }
         }

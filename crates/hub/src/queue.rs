@@ -1,4 +1,4 @@
-//! Which claim is looked at when. It neither waits nor reads a clock.
+//! Which claim is checked when. It neither waits nor reads a clock.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ impl Queue {
         Some(key)
     }
 
-    /// It is done; `again` if it has to be looked at later in any case.
+    /// It is done; `again` if it has to be checked later in any case.
     pub(crate) fn done(&mut self, key: ClaimKey, again: Option<Instant>) {
         self.in_work.remove(&key);
         self.failures.remove(&key);
@@ -78,7 +78,7 @@ impl Queue {
     }
 }
 
-/// How fast requests may follow each other: tokens drip in at a rate, up to a number. Who needs several takes them at once,
+/// How fast requests may follow each other: tokens drip in at a rate, up to a number. Who needs several takes them in one step,
 /// and the next one waits until that is made good.
 #[derive(Debug)]
 pub struct Pace {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_goes_at_once_and_then_the_rate_holds() {
+    fn a_burst_goes_immediately_and_then_the_rate_holds() {
         let start = Instant::now();
         let mut pace = Pace::new(10.0, 5, start);
         let mut now = start;

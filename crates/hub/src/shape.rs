@@ -52,7 +52,7 @@ pub struct ClaimSpec {
 pub struct ClaimStatus {
     /// Pending, Bound or Lost.
     pub phase: String,
-    pub health_status: Option<Told>,
+    pub health_status: Option<KubeletHealth>,
     /// Resizes that are under way or fail.
     pub conditions: Option<Vec<ClaimCondition>>,
 }
@@ -70,14 +70,14 @@ pub struct ClaimCondition {
 /// What a field of the API says of one volume.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Told {
-    pub health_conditions: Option<Vec<ToldCondition>>,
+pub struct KubeletHealth {
+    pub health_conditions: Option<Vec<KubeletCondition>>,
     pub last_transition_time: Option<Time>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct ToldCondition {
+pub struct KubeletCondition {
     pub status: String,
     pub reason: String,
     pub message: Option<String>,
@@ -87,9 +87,9 @@ pub struct ToldCondition {
     pub last_transition_time: Option<Time>,
 }
 
-impl Told {
+impl KubeletHealth {
     pub(crate) fn conditions(&self) -> impl Iterator<Item = Condition> {
-        self.health_conditions.iter().flatten().map(ToldCondition::condition)
+        self.health_conditions.iter().flatten().map(KubeletCondition::condition)
     }
 
     pub(crate) fn time(&self) -> Option<Timestamp> {
@@ -97,7 +97,7 @@ impl Told {
     }
 }
 
-impl ToldCondition {
+impl KubeletCondition {
     /// A word that we do not know is never health.
     pub(crate) fn condition(&self) -> Condition {
         let status = Status::of_word(&self.status);
@@ -217,7 +217,7 @@ pub struct PodStatus {
 pub struct PodVolumeHealth {
     pub name: String,
     #[serde(flatten)]
-    pub told: Told,
+    pub reported: KubeletHealth,
 }
 
 impl Shape for Pod {
@@ -259,7 +259,7 @@ pub struct CsiNodeStatus {
 pub struct StorageHealth {
     /// The driver.
     pub name: String,
-    pub health_conditions: Option<Vec<ToldCondition>>,
+    pub health_conditions: Option<Vec<KubeletCondition>>,
 }
 
 impl Shape for CsiNode {

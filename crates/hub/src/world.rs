@@ -1,6 +1,6 @@
 //! What the watches brought in, and which claims that concerns.
 //!
-//! Nothing here waits or fails. Whoever puts something in marks the claims whose facts may be others now; a mark too
+//! Nothing here waits or fails. Anyone who puts something in marks the claims whose facts may be others now; a mark too
 //! many costs a moment, one too few would be a change that nobody notices.
 
 mod announced;
@@ -120,7 +120,7 @@ pub struct World {
     listener: Option<shown::Listener>,
     /// What is to be reported as events; `None` where nothing is.
     announcements: Option<Announcements>,
-    /// The same once more, for a healer; `None` where there is none.
+    /// The same, for a healer; `None` where there is none.
     followed: Option<BTreeSet<ClaimKey>>,
     /// Nobody asks which claims may have changed, so that is not kept.
     untracked: bool,
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// A source was read whole. The first time, all that is stored of it is judged anew.
+    /// A source was read whole. The first time, all that is stored of it is judged again.
     pub fn heard(&mut self, source: Source) {
         if self.heard.insert(source) {
             self.touch_all_stored();
@@ -322,7 +322,7 @@ impl World {
         self.controllers.settle(now, skew);
     }
 
-    /// Finds the agents that fell silent; `in_touch` while Leases are being watched. Answers when to ask again.
+    /// Finds the agents that stopped responding; `in_touch` while Leases are being watched. Answers when to ask again.
     pub fn tick(&mut self, now: Now, in_touch: bool) -> Option<std::time::Instant> {
         self.now = Some(now.day);
         for node in self.agents.tick(now, in_touch) {
@@ -337,12 +337,12 @@ impl World {
 
     pub fn put_backends(&mut self, node: &str, body: &shape::CsiNode) {
         self.put_registered(node, body);
-        let told = body.status.storage_health.clone().unwrap_or_default();
-        if told.is_empty() {
+        let reported = body.status.storage_health.clone().unwrap_or_default();
+        if reported.is_empty() {
             return self.remove_backends(node);
         }
-        if self.backends.get(node) != Some(&told) {
-            self.backends.insert(node.into(), told);
+        if self.backends.get(node) != Some(&reported) {
+            self.backends.insert(node.into(), reported);
             self.touch_node(node);
         }
     }

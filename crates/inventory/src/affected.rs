@@ -22,7 +22,7 @@ pub struct Affected {
 
 /// Everything of our driver that is used on any of the nodes, by node and claim.
 ///
-/// All volumes are looked at once, however many nodes are asked for, so ask for all of them together.
+/// All volumes are visited once, however many nodes are asked for, so ask for all of them together.
 pub(crate) fn affected(nodes: &[&str], pods: &Pods, volumes: &Volumes) -> Vec<Affected> {
     let pods: Vec<(&str, PodUse)> =
         nodes.iter().flat_map(|&node| pods.on(node).into_iter().map(move |pod| (node, pod))).collect();

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// More than this many are not worth telling one by one.
+/// More than this many are not worth reporting one by one.
 const LIMIT: usize = 4096;
 
 /// A change of the set of volumes to be checked.
@@ -13,7 +13,7 @@ pub enum Change {
     Removed(Arc<str>),
     /// The volume is bound to other claims, or to more or fewer of them.
     ClaimsChanged(Arc<str>),
-    /// Too much changed to be told one by one. Read the whole state.
+    /// Too much changed to be reported one by one. Read the whole state.
     Resync,
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn status(code: u16, reason: &str, message: &str) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message})
 }
 
-/// A watch that says these things and then stays open for so many seconds.
+/// A watch that says these things and then stays open for this number of seconds.
 pub(crate) fn watch(events: &[(&str, Value)], seconds: u64) -> Reply {
     let line = |(kind, object): &(&str, Value)| format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n");
     Reply::Lines(events.iter().map(line).collect(), Duration::from_secs(seconds))

@@ -4,7 +4,7 @@
 //! until an object changes, which may take days. We have to know, so we list and watch ourselves.
 //!
 //! Long lists are read in pages of the newest state. A list of "any" state could come from the API server's cache, but
-//! older servers then ignore the page size and send everything at once. For a list that a selector keeps short that is no
+//! older servers then ignore the page size and send everything in one answer. For a list that a selector keeps short that is no
 //! matter, and it spares etcd: there, the list of one node's pods is a reading of all pods of the cluster.
 
 mod names;
@@ -33,7 +33,7 @@ const MAX_PAGES: usize = 20_000;
 const ANSWER: Duration = Duration::from_secs(30);
 /// After this many seconds the server ends the watch, and a new one goes on from there.
 const WATCH_SECONDS: u32 = 290;
-/// Bookmarks come about once a minute. A watch that is silent for longer than this is dead, or the server sends none; in
+/// Bookmarks come about once a minute. A watch without a message for longer than this is dead, or the server sends none; in
 /// both cases beginning a new one costs next to nothing.
 const QUIET: Duration = Duration::from_secs(150);
 /// A watch that ends sooner than this did not work.

@@ -2,10 +2,10 @@
 //!
 //! | what the cluster says | what we say |
 //! |---|---|
-//! | Ready is True | not down; back, if it was told as down |
+//! | Ready is True | not down; back, if it was reported as down |
 //! | Ready is not True | down once we have seen that for the grace |
-//! | so it is, and the node controller's unreachable taint or an administrator's out-of-service taint | down at once |
-//! | no such node any more | down at once |
+//! | so it is, and the node controller's unreachable taint or an administrator's out-of-service taint | down immediately |
+//! | no such node any more | down immediately |
 //! | nothing about Ready | nothing new |
 //!
 //! The grace runs from when we first saw it, not from the time in the condition: that was taken from another clock.
@@ -67,7 +67,7 @@ pub struct Down {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Down(Down),
-    /// It was told as down and is ready again.
+    /// It was reported as down and is ready again.
     Back {
         node: Box<str>,
     },
@@ -110,7 +110,7 @@ impl Judge {
         Self { by_times: true, ..Self::new(grace) }
     }
 
-    /// This node was told as down before a restart. It will not be told again, but its return will.
+    /// This node was reported as down before a restart. It will not be reported again, but its return will.
     pub fn recall(&mut self, down: Down) {
         let Down { node, since, why } = down;
         let tracked = self.nodes.entry(node).or_default();
@@ -193,7 +193,7 @@ impl Tracked {
     ) -> Option<Verdict> {
         self.deleted = None;
         if self.uid.as_ref() != Some(&sight.uid) {
-            // Another node, maybe of the same name. What was told about the name stays told.
+            // Another node, maybe of the same name. What was reported about the name stays reported.
             self.uid = Some(sight.uid.clone());
             self.was_ready = self.down.is_some() || has_been_ready(sight);
             self.failing = None;

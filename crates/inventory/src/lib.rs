@@ -1,6 +1,6 @@
 //! What should be there: the volumes of a driver, and which pods use them on which nodes, by watch.
 //!
-//! [`Inventory`] keeps everything up to date in the background; whoever asks gets the newest that is known, at once.
+//! [`Inventory`] keeps everything up to date in the background; a caller gets the newest that is known without waiting.
 //! When the API server is away, what was known stays, and [`Inventory::staleness`] says since when it may be wrong.
 //! [`Judge`] says which nodes are down. [`node`] is the inventory of one node, for who runs on it.
 

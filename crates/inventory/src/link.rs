@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::trouble::Trouble;
 
 /// Malformed objects beyond this many are only counted.
-const MALFORMED_TOLD: u64 = 10;
+const MALFORMED_REPORTED: u64 = 10;
 
 /// What is known is no longer kept up to date.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,11 +43,11 @@ struct Lost {
     at: Instant,
     why: String,
     /// The kind of trouble that the log has already.
-    told: Option<Discriminant<Trouble>>,
+    reported: Option<Discriminant<Trouble>>,
 }
 
 impl Link {
-    /// Being in touch again wakes whoever waits, as any other change does.
+    /// Being in touch again wakes the tasks that wait, as any other change does.
     pub fn new(resource: &'static str, woken: Arc<Notify>) -> Self {
         let lost = Lost::now(format!("the first list of {resource} is not complete"));
         Self {
@@ -107,19 +107,19 @@ impl Link {
     pub(crate) fn in_touch(&self) {
         let Some(lost) = self.stale.lock().take() else { return };
         self.woken.notify_one();
-        if lost.told.is_some() {
+        if lost.reported.is_some() {
             let (resource, seconds) = (self.resource, lost.at.elapsed().as_secs());
             tracing::info!("watching {resource} again after {seconds} s");
         }
     }
 
-    /// What is known stays as it is. Each kind of trouble is told once until it is over.
+    /// What is known stays as it is. Each kind of trouble is reported once until it is over.
     pub(crate) fn lost(&self, trouble: &Trouble) {
         let why = trouble.to_string();
         let mut stale = self.stale.lock();
         let lost = stale.get_or_insert_with(|| Lost::now(String::new()));
         let kind = std::mem::discriminant(trouble);
-        if lost.told.replace(kind) == Some(kind) {
+        if lost.reported.replace(kind) == Some(kind) {
             tracing::debug!("{why}");
         } else if trouble.heals_itself() {
             tracing::info!("{why}");
@@ -133,20 +133,20 @@ impl Link {
     pub(crate) fn doubted(&self, heard: Instant) {
         let why = format!("no changes of {} came for longer than usual", self.resource);
         let since = Timestamp::now() - heard.elapsed();
-        self.stale.lock().get_or_insert(Lost { since, at: heard, why, told: None });
+        self.stale.lock().get_or_insert(Lost { since, at: heard, why, reported: None });
     }
 
     pub(crate) fn skipped(&self, namespace: &str, name: &str, why: &str) {
         let before = self.malformed.fetch_add(1, Ordering::Relaxed);
         let resource = self.resource;
-        if before < MALFORMED_TOLD {
+        if before < MALFORMED_REPORTED {
             tracing::warn!(resource, namespace, name, "an object that cannot be read is skipped: {why}");
         } else {
             tracing::debug!(resource, namespace, name, "an object that cannot be read is skipped: {why}");
         }
     }
 
-    /// Whoever kept it up to date is gone.
+    /// The task that kept it up to date is gone.
     pub(crate) fn abandoned(&self) {
         let why = format!("nothing watches {} any more", self.resource);
         self.stale.lock().get_or_insert_with(|| Lost::now(String::new())).why = why;
@@ -155,6 +155,6 @@ impl Link {
 
 impl Lost {
     fn now(why: String) -> Self {
-        Self { since: Timestamp::now(), at: Instant::now(), why, told: None }
+        Self { since: Timestamp::now(), at: Instant::now(), why, reported: None }
     }
 }

@@ -35,7 +35,7 @@ use pods::Pods;
 pub use volume::{Access, Change, Key, KubeletCondition, KubeletSaid, Mode, NodeVolume, Phase, Use};
 pub use volumes::Volumes;
 
-/// The name under which the kubelet's directories are told of beside the kinds of objects.
+/// The name under which the kubelet's directories are counted beside the kinds of objects.
 const KUBELET: &str = "kubelet";
 
 /// Which node, and where its kubelet is.
@@ -45,7 +45,7 @@ pub struct Options {
     /// The kubelet's root directory as this process sees it.
     pub kubelet_root: PathBuf,
     /// When the machine started. None if nobody knows; then pods that still have to start again after the machine did
-    /// cannot be told from pods that run.
+    /// cannot be distinguished from pods that run.
     pub boot: Option<Timestamp>,
 }
 
@@ -130,7 +130,7 @@ impl Inventory {
     }
 
     /// Why PersistentVolumes cannot be read, while they cannot. Meanwhile, of volumes that are new, read-only by
-    /// intent cannot be told from read-only by fault, their claims may be unknown, and those that the kubelet mounts
+    /// intent cannot be distinguished from read-only by fault, their claims may be unknown, and those that the kubelet mounts
     /// without a CSI driver are not seen.
     pub fn without_persistent_volumes(&self) -> Option<Staleness> {
         self.shared.pv_link.staleness()

@@ -15,7 +15,7 @@ use crate::follow::{Sink, Spared};
 use crate::intern::Interner;
 use crate::uid::AnyUid;
 
-/// The API server leaves out the pods that do not matter; when one of the others stops mattering, it is told as deleted.
+/// The API server leaves out the pods that do not matter; when one of the others stops mattering, it is reported as deleted.
 pub(crate) const SELECTOR: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
 
 /// Names of objects never contain it.
@@ -214,7 +214,7 @@ impl Table {
         record.is_some()
     }
 
-    /// The same where the node is not known. It looks at every node.
+    /// The same where the node is not known. It visits every node.
     fn take_anywhere(&mut self, uid: &AnyUid) -> bool {
         let node = self.nodes.iter().find(|(_, pods)| pods.contains_key(uid)).map(|(node, _)| node.clone());
         node.is_some_and(|node| self.take(&node, uid))

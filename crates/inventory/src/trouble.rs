@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_told_once() {
+    fn causes_are_reported_once() {
         #[derive(Debug, thiserror::Error)]
         #[error("refused")]
         struct Cause;

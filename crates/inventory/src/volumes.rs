@@ -6,7 +6,7 @@
 //!
 //! Claims themselves are not watched. A bound PersistentVolume carries namespace, name and uid of its claim; when the
 //! claim goes, its phase becomes Released. In the moment between, a report goes to a uid that no longer exists, which
-//! the API server tells the reporter. That costs less than a second watch of as many objects.
+//! the API server answers the reporter. That costs less than a second watch of as many objects.
 
 mod record;
 mod table;

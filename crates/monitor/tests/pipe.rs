@@ -420,8 +420,8 @@ async fn after_a_restart_only_new_users_get_the_report() {
         board.lock_ledger().recall(Memo {
             subject: Subject::volume(DRIVER, handle),
             vantage: Vantage::Controller,
-            told: vec![Held { condition, since: now.day }],
-            told_at: now.day,
+            reported: vec![Held { condition, since: now.day }],
+            reported_at: now.day,
             blind_since: None,
             flapping_since: None,
         });

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::Instant;
 use volmedic_csi::dialect::{self, NodeChoice, NodeProbe};
-use volmedic_csi::{BackendHealth, CallError, Driver, Kind, Secrets, Session, State, Stats, Usage as Told};
+use volmedic_csi::{
+    BackendHealth, CallError, Driver, Kind, Secrets, Session, State, Stats, Usage as Reported,
+};
 use volmedic_health::{Condition, Conditions, Reason, Sight, Status, Why, WhyKind};
 use volmedic_monitor::{Seen, Way};
 
@@ -211,7 +213,7 @@ fn of_backends(backends: &[BackendHealth]) -> Sight {
 /// Negative numbers mean that the driver does not know, or cannot count.
 fn usage(stats: &Stats) -> Option<Usage> {
     let amount = |unit: i32| {
-        let reported: &Told = stats.usage.iter().find(|usage| usage.unit == unit)?;
+        let reported: &Reported = stats.usage.iter().find(|usage| usage.unit == unit)?;
         let known = |number: i64| u64::try_from(number).ok();
         let total = known(reported.total)?;
         // Of a raw device only the size is reported; zeros then mean "not reported".

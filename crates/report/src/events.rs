@@ -25,7 +25,7 @@ use crate::story::{ANNOTATION, Story};
 pub(crate) use text::cut;
 pub use text::{EVENT_REASONS, EventReason};
 
-/// Creating, finding it there, reading it, writing it, and once more if somebody was faster.
+/// Creating, finding it there, reading it, writing it, and again if somebody was faster.
 const STEPS: usize = 4;
 /// How many of the moments that one job stands for are remembered one by one.
 const MOMENTS: usize = 32;

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_written_and_a_recovery_is_only_where_trouble_was_told() {
+    fn what_is_there_is_not_written_and_a_recovery_is_only_where_trouble_was_reported() {
         let slow_now = Conditions::new([slow("3 s")]);
         let stood = (slow_now.clone(), at(1));
         let again = job(&[slow("3 s")], 9);

@@ -55,7 +55,7 @@ mod tests {
         }
     }
 
-    fn told(change: Change) -> serde_json::Value {
+    fn reported(change: Change) -> serde_json::Value {
         let paper = Paper::default();
         let writer = paper.clone();
         let subscriber = tracing_subscriber::fmt().json().with_writer(move || writer.clone()).finish();
@@ -73,7 +73,7 @@ mod tests {
     fn one_line_with_fields_for_machines_and_a_sentence_for_people() {
         let since = "2026-08-21T10:02:00Z".parse().unwrap();
         let condition = Condition::new(Status::Degraded, Reason::new("OutOfCapacity"), "99 % used");
-        let line = told(Change::Appeared { condition: condition.clone(), since });
+        let line = reported(Change::Appeared { condition: condition.clone(), since });
         assert_eq!(line["level"], "WARN");
         let fields = &line["fields"];
         for (name, value) in [
@@ -91,7 +91,7 @@ mod tests {
             "{line}"
         );
 
-        let line = told(Change::Cleared { condition, since, ending: Ending::Recovered });
+        let line = reported(Change::Cleared { condition, since, ending: Ending::Recovered });
         assert_eq!(line["level"], "INFO");
     }
 }

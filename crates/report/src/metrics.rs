@@ -29,7 +29,7 @@ const PROBES: Described = (
     "csi_volume_health_probe_total",
     "counter",
     &["driver_name", "method_name", "result"],
-    "Looks at the health of volumes, by what came of them: success or error",
+    "Probes of the health of volumes, by what came of them: success or error",
 );
 const PROBE_SECONDS: Described = (
     "csi_volume_health_probe_duration_seconds",
@@ -93,7 +93,7 @@ pub struct Metrics {
     transitions: Family<Changed, Counter<u64, AtomicU64>>,
 }
 
-/// Counts looks at volumes.
+/// Counts the sights of volumes.
 #[derive(Debug, Clone)]
 pub struct Probes {
     count: Family<Probed, Counter<u64, AtomicU64>>,
@@ -111,7 +111,7 @@ pub enum ProbeResult {
 pub struct Reports {
     count: Family<Reported, Counter<u64, AtomicU64>>,
     queue: Gauge<i64, AtomicI64>,
-    told: std::sync::Arc<Mutex<Vec<Outlet>>>,
+    reported: std::sync::Arc<Mutex<Vec<Outlet>>>,
 }
 
 impl Metrics {
@@ -162,7 +162,7 @@ impl Reports {
         let (count, queue) = (Family::default(), Gauge::default());
         registry.register(REPORTS.0.trim_end_matches("_total"), REPORTS.3, Family::clone(&count));
         registry.register(QUEUE.0, QUEUE.3, Gauge::clone(&queue));
-        Self { count, queue, told: std::sync::Arc::default() }
+        Self { count, queue, reported: std::sync::Arc::default() }
     }
 
     pub(crate) fn count(&self, outlet: Outlet, verdict: Verdict) {
@@ -188,9 +188,9 @@ impl Reports {
 
     /// Missing rights are reported once for each outlet; the counter shows the rest.
     pub(crate) fn forbidden(&self, outlet: Outlet, why: &str) {
-        let mut told = self.told.lock();
-        if !told.contains(&outlet) {
-            told.push(outlet);
+        let mut reported = self.reported.lock();
+        if !reported.contains(&outlet) {
+            reported.push(outlet);
             let what = match outlet {
                 Outlet::Event => "events: grant on events what the rights shipped for this role grant",
                 Outlet::Status => "claim status: grant patch on persistentvolumeclaims/status",

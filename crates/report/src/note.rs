@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_happening_has_the_same_name_whenever_it_is_told() {
+    fn the_same_happening_has_the_same_name_whenever_it_is_reported() {
         let note = |uid: &str, reason: &'static str, which: &str, second: i64| Note {
             object: ObjectRef::new(Kind::Pod, "shop", "web-0", uid),
             reason,

@@ -34,9 +34,9 @@ const WAITING: usize = 10_000;
 pub struct Recall {
     /// Whose events are ours: [`Voice::component`](crate::Voice::component).
     pub component: String,
-    /// Whose claim status is ours; `None` not to look at claims at all.
+    /// Whose claim status is ours; `None` not to check claims at all.
     pub field_manager: Option<String>,
-    /// Whose reports to the hub are ours: the driver's; `None` not to look at them.
+    /// Whose reports to the hub are ours: the driver's; `None` not to check them.
     pub reports_of: Option<String>,
     /// From where conditions were seen that only a claim's status remembers.
     pub vantage: Vantage,
@@ -55,7 +55,7 @@ pub struct Recalled {
     /// stands to [`Reporter::restate`](crate::Reporter::restate).
     pub unsettled: Vec<(ObjectRef, Volume)>,
     /// Claims on which something was reported about their volume. On other claims of the volume it was not reported yet.
-    pub told_on: Vec<(ObjectRef, Volume)>,
+    pub reported_on: Vec<(ObjectRef, Volume)>,
 }
 
 #[derive(Debug, Error)]

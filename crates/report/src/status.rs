@@ -34,7 +34,7 @@ const REMEMBERED: usize = 50_000;
 pub(crate) struct StatusJob {
     claim: ObjectRef,
     pub(crate) desired: Desired,
-    /// Nothing changed; but somebody may have taken away what is not looked at in between.
+    /// Nothing changed; but somebody may have taken away what is not checked in between.
     pub(crate) again: bool,
 }
 
@@ -272,7 +272,7 @@ impl Statuses {
             "status": { "healthStatus": null },
         });
         match self.patch(job, &params, &Patch::Merge(body), gate).await {
-            // It changed in between, so it is looked at again as a whole.
+            // It changed in between, so it is checked again as a whole.
             Err(Failure::Conflict) => {
                 Err(Failure::Busy { after: None, why: "the claim changed while it was written".to_owned() })
             }

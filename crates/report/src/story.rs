@@ -51,7 +51,8 @@ pub(crate) struct Thread {
 #[serde(rename_all = "lowercase")]
 pub(crate) enum About {
     Condition,
-    Blindness,
+    #[serde(rename = "blindness")] // tidy-ok: what events store
+    Unseen,
     Flapping,
 }
 
@@ -77,8 +78,8 @@ impl Story {
             }
             Change::Flapping { since, changes: _, now: _ } => (About::Flapping, None, since, Open::Open),
             Change::Settled { since, ending: _ } => (About::Flapping, None, since, Open::Closed),
-            Change::WentBlind { since, why: _, looks: _ } => (About::Blindness, None, since, Open::Open),
-            Change::SeesAgain { since, ending: _ } => (About::Blindness, None, since, Open::Closed),
+            Change::WentBlind { since, why: _, looks: _ } => (About::Unseen, None, since, Open::Open),
+            Change::SeesAgain { since, ending: _ } => (About::Unseen, None, since, Open::Closed),
         };
         let replaces = match change {
             Change::Changed { from, .. } => BTreeMap::from([(from.status.to_string(), *at)]),
@@ -148,7 +149,7 @@ impl Thread {
         let Self { driver, handle, vantage, about, status, reason } = self;
         let about = match about {
             About::Condition => "condition",
-            About::Blindness => "blindness",
+            About::Unseen => "blindness", // tidy-ok: what events store
             About::Flapping => "flapping",
         };
         let optional = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_without_measure_is_told_without_the_annotation() {
+    fn a_handle_without_measure_is_reported_without_the_annotation() {
         let mut story = Story::of(&transition(Change::Settled {
             since: Timestamp::UNIX_EPOCH,
             ending: Ending::Recovered,

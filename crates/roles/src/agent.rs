@@ -52,7 +52,7 @@ use volmedic_runtime::cluster;
 use volmedic_runtime::page::Chronicle;
 use volmedic_runtime::process::{self, Process};
 
-/// What is still to be told when a signal comes gets this long.
+/// What is still to be reported when a signal comes gets this long.
 const FLUSH: Duration = Duration::from_secs(5);
 /// Wake-ups that may wait for the pipes.
 const WAKES: usize = 64;
@@ -323,8 +323,8 @@ fn restore(board: &Board, host: &Host, memory: Memory) -> Baselines {
     for memo in memos {
         board.lock_ledger().recall(memo);
     }
-    for (volume, told) in audiences {
-        for object in told {
+    for (volume, reported) in audiences {
+        for object in reported {
             board.recall_audience(&volume, object);
         }
     }
@@ -333,7 +333,7 @@ fn restore(board: &Board, host: &Host, memory: Memory) -> Baselines {
     kept
 }
 
-/// The checks leave out volumes that are being looked at; of those the last that was known is kept.
+/// The list leaves out volumes that are being checked; of those the last that was known is kept.
 fn keeper_of_baselines(host: Arc<Host>, inventory: Arc<Inventory>, known: Baselines) -> journal::Baselines {
     let known = Mutex::new(known);
     Box::new(move || {

@@ -41,7 +41,7 @@ use volmedic_runtime::page::Chronicle;
 use volmedic_runtime::process::{self, Process};
 use volmedic_runtime::signals::clock;
 
-/// What is still to be told when a signal comes gets this long.
+/// What is still to be reported when a signal comes gets this long.
 const FLUSH: Duration = Duration::from_secs(5);
 /// Observations that may wait for the ledger.
 const OBSERVATIONS: usize = 256;
@@ -50,7 +50,7 @@ const OVERFLOW_CHECK: Duration = Duration::from_secs(15);
 /// The Lease that says that we live, where no leader election does: this and the driver's name.
 pub const LEASE: &str = "volmedic-controller-";
 /// The label on our Lease that says how the driver reports health, or `nothing`.
-pub const TELLS: &str = volmedic_api::REPORTS_HEALTH;
+pub const REPORTS_HEALTH: &str = volmedic_api::REPORTS_HEALTH;
 /// Series of single volumes in one scrape.
 const SICK_SERIES: usize = 1000;
 
@@ -93,7 +93,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     };
 
     let (coverage, annotations) = watch::channel(coverage::Annotations::new());
-    let own_label = (TELLS.to_owned(), tells(&driver).to_owned());
+    let own_label = (REPORTS_HEALTH.to_owned(), reports(&driver).to_owned());
     let beats = Beats { labels: [own_label.clone()].into(), annotations: annotations.clone() };
     let leadership = match &config.election {
         Some(election) => {
@@ -113,7 +113,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
             name: name.clone(),
             probe: volmedic_probe::Controller::new(driver.clone(), limits),
             counts: report_metrics.probes.clone(),
-            told: Mutex::new(None),
+            reported: Mutex::new(None),
         });
         let coverage = Some((driver, coverage));
         let role = Leading { config, client, probe, name, picture, page, health, coverage, beats };
@@ -137,8 +137,8 @@ async fn driver_name(driver: &volmedic_csi::Driver) -> anyhow::Result<Arc<str>> 
     }
 }
 
-/// How the driver tells health, in one word for whoever asks the cluster who looks.
-fn tells(driver: &volmedic_csi::Driver) -> &'static str {
+/// How the driver reports health, in one word, for readers of the Lease.
+fn reports(driver: &volmedic_csi::Driver) -> &'static str {
     use volmedic_csi::dialect::{ControllerProbe, controller};
     match driver.session().map(|session| controller(session.features()).probe) {
         Ok(ControllerProbe::ListHealth) => "ControllerListVolumeHealth",
@@ -150,7 +150,7 @@ fn tells(driver: &volmedic_csi::Driver) -> &'static str {
 }
 
 /// The hub sees by a Lease that we live: the one we lead by, or one of our own.
-fn told_to_hub(driver: &str, election: Option<&args::Election>, beats: Beats) -> HealthOptions {
+fn reported_to_hub(driver: &str, election: Option<&args::Election>, beats: Beats) -> HealthOptions {
     let lease = match election {
         Some(election) => {
             LeaseName { namespace: election.lease.namespace(), name: volmedic_lease::lock_name(driver) }
@@ -226,7 +226,7 @@ impl<P: volmedic_monitor::Probe> Leading<P> {
         let mut report = volmedic_report::Options::of_controller(&name, &instance);
         report.limits.qps = config.qps;
         report.limits.burst = config.burst;
-        report.health = Some(told_to_hub(&name, config.election.as_ref(), beats));
+        report.health = Some(reported_to_hub(&name, config.election.as_ref(), beats));
         let reporter = Arc::new(Reporter::start(&client, &report, report_metrics.clone()));
 
         let recalled = tokio::select! {
@@ -292,11 +292,11 @@ impl<P: volmedic_monitor::Probe> Leading<P> {
         let pace = settings.pace(&Way::Nothing);
         let mut pipe =
             Pipe::new(name.clone(), Vantage::Controller, volumes.clone(), outlet, board, pace, clock());
-        for (claim, volume) in recalled.told_on {
+        for (claim, volume) in recalled.reported_on {
             pipe.recall_audience(&volume.handle, claim);
         }
         if config.node_grace.is_none() {
-            // Told by a run that watched nodes; this one would never see them come back.
+            // Reported by a run that watched nodes; this one would never see them come back.
             pipe.forget_vantage(&Vantage::Cluster, clock());
         }
         tracing::info!(driver = &*name, volumes = inventory.volumes().len(), "watching");
@@ -325,8 +325,8 @@ async fn wake(inventory: Arc<Inventory>, volumes: Arc<Volumes>, nodes: Arc<Notif
     }
 }
 
-/// Tells all that is wrong anew when the server begins to keep the claims' status, and when something was lost: too much
-/// waited to be told, or there was nowhere to write it.
+/// Reports all that is wrong again when the server begins to keep the claims' status, and when something was lost: too much
+/// waited to be reported, or there was nowhere to write it.
 async fn restate(reporter: Arc<Reporter>, inventory: Arc<Inventory>, board: Board, driver: Arc<str>) {
     let mut support = reporter.support();
     loop {
@@ -345,7 +345,7 @@ async fn restate(reporter: Arc<Reporter>, inventory: Arc<Inventory>, board: Boar
             continue;
         }
         let memos = board.lock_ledger().memos();
-        let mut ill = HashSet::new();
+        let mut unhealthy = HashSet::new();
         for memo in memos {
             let volmedic_health::Subject::Volume(volume) = &memo.subject else { continue };
             if volume.driver != driver {
@@ -353,11 +353,11 @@ async fn restate(reporter: Arc<Reporter>, inventory: Arc<Inventory>, board: Boar
             }
             for claim in inventory.volumes().claims(&volume.handle) {
                 reporter.restate(&claim.claim, &ports::standing(&board, &memo.subject), Timestamp::now());
-                ill.insert(claim.claim);
+                unhealthy.insert(claim.claim);
             }
         }
         // A recovery may be among what was lost.
-        for claim in reporter.reported_unhealthy().into_iter().filter(|claim| !ill.contains(claim)) {
+        for claim in reporter.reported_unhealthy().into_iter().filter(|claim| !unhealthy.contains(claim)) {
             reporter.restate(&claim, &[], Timestamp::now());
         }
     }

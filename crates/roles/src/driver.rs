@@ -86,7 +86,7 @@ struct StorageArgs {
     max_volume_size: u64,
 }
 
-/// How volumes are looked at.
+/// How volumes are checked.
 #[derive(Debug, clap::Args)]
 struct CheckArgs {
     /// Seconds without an answer to one call after which a volume counts as hung.

@@ -336,13 +336,13 @@ async fn live(
 
 /// Asks which volumes there are, again and again.
 async fn call_again(eyes: Arc<Eyes>, every: Duration) {
-    let mut told = None;
+    let mut reported = None;
     loop {
         sleep(every).await;
         match eyes.call_the_roll().await {
-            Ok(()) => told = None,
-            // The same failure again and again is told once.
-            Err(why) if told.replace(why.kind) != Some(why.kind) => {
+            Ok(()) => reported = None,
+            // The same failure again and again is reported once.
+            Err(why) if reported.replace(why.kind) != Some(why.kind) => {
                 tracing::warn!("the driver did not list all of its volumes: {why}");
             }
             Err(_) => {}
@@ -372,7 +372,7 @@ async fn draw(source: &Arc<Source>, page: Option<&str>) -> io::Result<()> {
         let least = (began.elapsed() * SHARE).max(Duration::from_millis(100));
         sleep(least).await;
         tokio::select! {
-            // Falling behind is as good as being told.
+            // Falling behind is as good as a change.
             _ = news.recv() => {}
             () = sleep(DRAW) => {}
         }

@@ -11,7 +11,7 @@ impl Dice {
         Self(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,16 +21,16 @@ impl Dice {
 
     /// Below `limit`, which must not be zero.
     pub fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() % limit.max(1) as u64).unwrap_or(0)
+        usize::try_from(self.number() % limit.max(1) as u64).unwrap_or(0)
     }
 
     pub fn percent(&mut self, share: u32) -> bool {
-        self.next() % 100 < u64::from(share)
+        self.number() % 100 < u64::from(share)
     }
 
     pub fn between(&mut self, from: Duration, to: Duration) -> Duration {
         let range = u64::try_from(to.saturating_sub(from).as_millis()).unwrap_or(u64::MAX).max(1);
-        from + Duration::from_millis(self.next() % range)
+        from + Duration::from_millis(self.number() % range)
     }
 
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {

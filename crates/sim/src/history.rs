@@ -227,7 +227,7 @@ impl fmt::Display for Step {
             What::ApiForbids { lasts } => write!(f, "the API server forbids everything for {}", secs(lasts)),
             What::Compacted => f.write_str("the API server forgets all older versions"),
             What::WatchesCut => f.write_str("all watches are cut"),
-            What::WatchesSilent { lasts } => write!(f, "all watches are silent for {}", secs(lasts)),
+            What::WatchesSilent { lasts } => write!(f, "all watches say nothing for {}", secs(lasts)),
             What::DriverDown { lasts } => write!(f, "the driver cannot be reached for {}", secs(lasts)),
             What::DriverFails { share, lasts } => {
                 write!(f, "the driver answers {share} % with an error for {}", secs(lasts))

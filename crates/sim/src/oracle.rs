@@ -8,7 +8,7 @@
 //!
 //! 1. None false, none repeated: at any time, no more appearances were reported than stretches had begun, and no more ends
 //!    than stretches had ended.
-//! 2. None lost: a stretch within which nothing was wrong for long enough was reported, and once all is well, every reported
+//! 2. None lost: a stretch within which nothing was wrong for long enough was reported, and once all is healthy, every reported
 //!    appearance whose stretch is over has its end. Two stretches count as one if it could not be seen that there was an end
 //!    between them.
 //! 3. Order: the event that was written last says how it is.
@@ -17,7 +17,7 @@
 //!
 //! Two promises are weaker for a volume that several claims share. The controller does not trust events on such claims, because
 //! an account of one namespace could forge one to have a warning written in another. So what was sent shortly before it died,
-//! and not stored yet, may be reported again once per start, or never as over, and blindness is not remembered at all.
+//! and not stored yet, may be reported again once per start, or never as over, and the time without probes is not remembered at all.
 //!
 //! The same two promises are weaker where the API server keeps events for less than the default hour, because only events say what
 //! was reported and not stored yet, and that a volume could not be probed: an absence may be longer than they last.

@@ -56,7 +56,7 @@ impl Runner {
         Self { program: program.to_owned(), workers }
     }
 
-    /// The histories of these seeds. Stops early after so many failures.
+    /// The histories of these seeds. Stops early after this number of failures.
     pub fn run(&self, from: u64, seeds: u64, most_failures: usize) -> Result<Tally> {
         let began = Instant::now();
         let next = AtomicU64::new(0);

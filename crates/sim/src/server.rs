@@ -201,7 +201,7 @@ impl Server {
             Verb::Apply(body) if *status => store.apply_status(now, key, body, manager, *force),
             Verb::Delete => store.delete(&key),
             Verb::Apply(_) | Verb::Watch { .. } | Verb::Other(_) => {
-                // Whoever needs it has to model it first.
+                // A test that needs it has to model it first.
                 log.add(format!("MODEL: no answer for {request}"));
                 Err(Refusal::new(405, "MethodNotAllowed", "the model does not know this request".to_owned()))
             }

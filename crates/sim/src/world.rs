@@ -100,8 +100,8 @@ impl World {
             event_ttl: history.event_ttl,
         };
         let mut dice = Dice::new(history.seed ^ 0x5eed);
-        let server = Server::new(log.clone(), setup, Dice::new(dice.next()));
-        let driver = Driver::new(history.dialect, &history.volumes, Dice::new(dice.next()));
+        let server = Server::new(log.clone(), setup, Dice::new(dice.number()));
+        let driver = Driver::new(history.dialect, &history.volumes, Dice::new(dice.number()));
         for (number, volume) in history.volumes.iter().enumerate() {
             for share in 0..volume.claims {
                 let (claim, uid) = (format!("claim-{number}-{share}"), format!("uid-{number}-{share}"));
@@ -120,7 +120,7 @@ impl World {
             }
         }
         let replicas = (0..history.replicas)
-            .map(|number| Replica::start(number, &history, &server, &driver, &log, Dice::new(dice.next())))
+            .map(|number| Replica::start(number, &history, &server, &driver, &log, Dice::new(dice.number())))
             .collect();
         Self { history, log, server, driver, replicas }
     }
@@ -139,7 +139,7 @@ impl World {
         // A replica that died just now needs its time to come back.
         let last = self.replicas.iter().map(Replica::up_again).max().unwrap_or_default();
         sleep_until(self.log.at(last)).await;
-        self.log.add("all is well from here on");
+        self.log.add("all is healthy from here on");
         let quiet_from = self.log.now();
         sleep(SETTLE).await;
         let settled = self.log.now();

@@ -62,11 +62,11 @@ pub(crate) fn require_space(path: &Path, needed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Takes the lock `file`, waiting for whoever holds it, and says so every ten seconds. Released when dropped.
+/// Takes the lock `file`, waiting for its holder, and says so every ten seconds. Released when dropped.
 pub(crate) fn lock(file: &Path, why: &str, limit: Duration) -> Result<File> {
     let cannot = || format!("cannot lock {}", file.display());
     let lock = File::options().create(true).truncate(false).write(true).open(file).with_context(cannot)?;
-    let (start, mut told) = (Instant::now(), 0);
+    let (start, mut reported) = (Instant::now(), 0);
     loop {
         match lock.try_lock() {
             Ok(()) => return Ok(lock),
@@ -81,8 +81,8 @@ pub(crate) fn lock(file: &Path, why: &str, limit: Duration) -> Result<File> {
                 file.display()
             );
         }
-        if waited.as_secs() / 10 >= told {
-            told = waited.as_secs() / 10 + 1;
+        if waited.as_secs() / 10 >= reported {
+            reported = waited.as_secs() / 10 + 1;
             say(&format!("{why} and holds {}; waiting, {} s so far", file.display(), waited.as_secs()));
         }
         thread::sleep(Duration::from_millis(100));

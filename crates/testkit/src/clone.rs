@@ -1,7 +1,7 @@
 //! A clone of this checkout as a newcomer has it, for tests that run what the documents say.
 //!
 //! It is kept from run to run with its own `target` folder as the build cache, and brought to the commit under test each
-//! time. That folder is not the checkout's: cargo tells clones apart by the times of their files only, so the checkout would
+//! time. That folder is not the checkout's: cargo distinguishes clones by the times of their files only, so the checkout would
 //! take what was compiled from the commit for what was compiled from its uncommitted changes.
 
 use std::fs::{self, File};

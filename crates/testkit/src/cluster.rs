@@ -116,7 +116,7 @@ impl Options {
             settings::remember(home.path())?;
             self.plane.network = Network::claim(home.path())?;
         }
-        // For whoever waits at a terminal; a test has nobody who does.
+        // For a person who waits at a terminal; a test has none.
         let tell = |step: &str| {
             if lifetime == Lifetime::Detached {
                 cache::say(step);
@@ -238,7 +238,7 @@ fn base() -> Result<PathBuf> {
     Ok(base)
 }
 
-/// What a person needs to know to look at a log.
+/// What a person needs to know to read a log.
 fn log_file(home: &Path, part: Part) -> PathBuf {
     home.join("logs").join(format!("{part}.log"))
 }

@@ -217,14 +217,14 @@ impl ControlPlane {
         self.port
     }
 
-    /// Writes a kubeconfig for whoever holds the certificate `name`.
+    /// Writes a kubeconfig for the holder of the certificate `name`.
     pub(crate) fn write_kubeconfig(&self, path: &Path, name: &str) -> Result<()> {
         flags::write_kubeconfig(path, &self.home()?.pki(), name, self.port)
     }
 
-    /// Ends its programs and leaves its folder to whoever clears it away next.
+    /// Ends its programs and leaves its folder to the next process that clears folders away.
     pub(crate) fn abandon(mut self) {
-        // What does not end is killed again by whoever clears the rest away.
+        // What does not end is killed again by the process that clears the rest away.
         let _ = self.crew.kill_all();
         drop(self.home.take());
     }

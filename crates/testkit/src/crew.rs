@@ -116,7 +116,7 @@ impl Crew {
         self.end(part, |process| process.stop(grace))
     }
 
-    /// Ends a part at once.
+    /// Ends a part immediately.
     pub(crate) fn kill(&self, part: Part) -> Result<()> {
         self.end(part, Process::kill)
     }
@@ -154,7 +154,7 @@ impl Crew {
         process.ended().is_none().then(|| process.identity().pid)
     }
 
-    /// Ends everything at once, last started first.
+    /// Ends everything at the same time, last started first.
     pub(crate) fn kill_all(&self) -> Result<()> {
         let mut members = self.members();
         let mut result = Ok(());

@@ -69,7 +69,7 @@ impl GoModule {
         }
         let busy = format!("another build of {} is under way", self.what);
         let _lock = cache::lock(&folder.join("lock"), &busy, BUILD_LIMIT)?;
-        // Whoever held the lock may have built just this.
+        // The last holder of the lock may have built just this.
         if !entry.is_dir() {
             self.make(&folder, &entry).with_context(|| format!("{} could not be built", self.what))?;
         }

@@ -12,7 +12,7 @@ use crate::cache;
 use crate::remains;
 
 /// A cluster's folder. The lock beside it is held as long as this value lives; the kernel lets go of it when the
-/// process ends, however it ends, and whoever gets it then may clear the folder away.
+/// process ends, however it ends, and the process that gets it then may clear the folder away.
 #[derive(Debug)]
 pub(crate) struct Home {
     path: PathBuf,
@@ -53,7 +53,7 @@ impl Home {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
         }
-        // Whoever cleared a folder away removes its lock last. A lock on a removed file protects nothing.
+        // A process that clears a folder away removes its lock last. A lock on a removed file protects nothing.
         let same = |there: fs::Metadata| lock.metadata().is_ok_and(|held| held.ino() == there.ino());
         if !fs::metadata(&lock_path).is_ok_and(same) {
             return Ok(None);
@@ -104,7 +104,7 @@ pub(crate) fn make(folder: &Path) -> Result<()> {
     made.with_context(|| format!("cannot make {}", folder.display()))
 }
 
-/// Clears every folder whose owner has ended without doing so. One that resists is told and left for the next time:
+/// Clears every folder whose owner has ended without doing so. One that resists is reported and left for the next time:
 /// it must not keep a test from running.
 fn clear_abandoned(base: &Path) {
     let entries = fs::read_dir(base).into_iter().flatten().flatten();

@@ -70,7 +70,7 @@ impl Image {
         let mut ldd = Command::new("ldd");
         ldd.arg(program);
         let said = process::run(ldd, LDD_LIMIT)?;
-        // Also how it tells of a static one.
+        // Also what it prints for a static one.
         let lines = if said.success { said.stdout.as_str() } else { "" };
         for library in lines.lines().filter_map(shared_library) {
             let inside = library.trim_start_matches('/').to_owned();

@@ -15,7 +15,7 @@ mod module;
 
 /// Free space that a first build needs: modules, build cache, linking.
 const SPACE: u64 = 6 << 30;
-/// A first build takes seven minutes on two cores; whoever waits for one waits at most this long.
+/// A first build takes seven minutes on two cores; a caller waits at most this long.
 const PATIENCE: Duration = Duration::from_hours(2);
 
 /// Set by `cargo xtask test --quick`.
@@ -115,7 +115,7 @@ pub fn program(version: Version) -> Result<PathBuf> {
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let _lock =
         cache::lock(&folder.join("lock"), "another build of the Kubernetes programs is under way", PATIENCE)?;
-    // Whoever held the lock may have built just this.
+    // The last holder of the lock may have built just this.
     if let Some(program) = complete(&entry) {
         return Ok(program);
     }

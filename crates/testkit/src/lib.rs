@@ -46,7 +46,7 @@ pub use volmedic_packages as packages;
 
 pub(crate) use digest::short_id;
 
-/// The image on every node that is made here: busybox, whose default command waits until it is told to end.
+/// The image on every node that is made here: busybox, whose default command waits until it is ended.
 pub const IMAGE: &str = "volmedic.test/busybox:1";
 /// The name of a cluster's one node.
 pub const NODE: &str = "volmedic-node";

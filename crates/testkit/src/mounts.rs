@@ -1,4 +1,4 @@
-//! What is mounted, as the kernel tells it, and how to undo it.
+//! What is mounted, as the kernel reports it, and how to undo it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -46,7 +46,7 @@ pub(crate) fn undo(folder: &Path) -> Result<()> {
             return Ok(());
         }
         for point in points {
-            // The way of the last resort may fail too, when the one above took this one along: the next round tells.
+            // The way of the last resort may fail too, when the one above took this one along: the next round shows.
             if !unmount(&[], &point) {
                 unmount(&["--lazy"], &point);
             }

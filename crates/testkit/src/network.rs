@@ -45,13 +45,13 @@ impl Network {
         Ipv4Addr::new(10, self.second, self.third | block, host)
     }
 
-    /// Takes addresses that nobody on this machine has, under a label that tells whose they are.
+    /// Takes addresses that nobody on this machine has, under a label that says whose they are.
     pub(crate) fn claim(home: &Path) -> Result<Self> {
         let taken = taken()?;
         let candidates =
             (200..=250).flat_map(|second| (0..=252).step_by(4).map(move |third| Self { second, third }));
         for network in candidates.filter(|network| !taken.iter().any(|range| network.overlaps(*range))) {
-            // Adding is atomic: of two clusters that start together one is told that it is there already.
+            // Adding is atomic: of two clusters that start together one gets the error that it is there already.
             if add(network.api_service(), home)? {
                 if !add(network.node(), home)? {
                     bail!("{} is taken although nothing showed it; try again", network.node());
@@ -82,7 +82,7 @@ fn add(address: Ipv4Addr, home: &Path) -> Result<bool> {
 /// Removes whatever addresses carry the label of the cluster in `home`.
 pub(crate) fn release(home: &Path) -> Result<()> {
     let label = label(home);
-    // Whoever cannot run `ip` cannot have added anything either.
+    // Without `ip` nothing was added either.
     let Ok(links) = addresses() else { return Ok(()) };
     for address in links.into_iter().flat_map(|link| link.addresses).filter(|one| one.label == label) {
         let what = format!("{}/{}", address.local, address.length);

@@ -1,4 +1,4 @@
-//! The certificates of one cluster, made anew for each.
+//! The certificates of one cluster, new for each.
 
 use std::fs::{self, File};
 use std::io::Write;

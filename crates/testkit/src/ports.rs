@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 ///
 /// Never from the range out of which the kernel gives ports to outgoing connections: a port has to be free again
 /// when a stopped API server comes back to it a minute later. Somebody else may take one before it is used, so
-/// whoever starts a program on it tries again with others.
+/// the starter of a program on it tries again with others.
 pub(crate) fn free<const N: usize>() -> Result<[u16; N]> {
     let range = outside(&fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default());
     let mut ports = [0; N];

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{cache, hex_digest, home, packages, process};
 
-/// Making an environment takes half a minute; whoever waits for one waits at most this long.
+/// Making an environment takes half a minute; a caller waits at most this long.
 const PATIENCE: Duration = Duration::from_mins(20);
 const STEP_LIMIT: Duration = Duration::from_mins(8);
 const SPACE: u64 = 1 << 30;
@@ -32,7 +32,7 @@ fn program(name: &str, requirements: &str) -> Result<PathBuf> {
     }
     home::make(&folder)?;
     let _lock = cache::lock(&folder.join("lock"), "another Python environment is being made", PATIENCE)?;
-    // Whoever held the lock may have made just this.
+    // The last holder of the lock may have made just this.
     if !entry.join(WHOLE).exists() {
         make(&entry, requirements).with_context(|| format!("{name} could not be installed"))?;
     }

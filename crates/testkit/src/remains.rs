@@ -41,7 +41,7 @@ pub(crate) fn quiet(folder: &Path) -> Result<()> {
     settings::restore(folder)
 }
 
-/// Kills the recorded programs, everything with the cluster's mark and everything in its control groups, until a look
+/// Kills the recorded programs, everything with the cluster's mark and everything in its control groups, until a check
 /// finds nothing.
 fn end_processes(folder: &Path, group: &str) -> Result<()> {
     let end = Instant::now() + DEATH_LIMIT;

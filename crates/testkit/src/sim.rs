@@ -1,4 +1,4 @@
-//! A simulated CSI controller plugin: as many volumes as asked for, no disks, and whatever health they are told to
+//! A simulated CSI controller plugin: as many volumes as asked for, no disks, and whatever health they are set to
 //! have. For tests of what talks to drivers, and for benchmarks; the reference driver has the real volumes.
 
 mod service;
@@ -129,7 +129,7 @@ impl Sim {
         self.behaviour().volumes.insert(id.into(), vec![adverse]);
     }
 
-    pub fn mend(&self, id: &str) {
+    pub fn repair(&self, id: &str) {
         self.behaviour().volumes.insert(id.into(), Vec::new());
     }
 
@@ -165,7 +165,7 @@ impl Sim {
                 .serve_with_incoming(UnixListenerStream::new(listener));
             runtime.block_on(async {
                 tokio::select! {
-                    // There is nobody to tell of an error; whoever asks sees that nothing answers.
+                    // No caller takes an error here; a client sees that nothing answers.
                     _ = server => {}
                     _ = stopped => {}
                 }

@@ -196,10 +196,10 @@ fn a_control_plane_dies_with_its_owner_however_that_ends() {
 #[test]
 fn a_part_that_does_not_start_is_named_with_the_end_of_its_log() {
     let check = |error: anyhow::Error, part: &str| {
-        let told = format!("{error:#}");
-        let (first, log) = told.split_once("\nThe end of ").expect("the log is shown");
-        assert!(first.ends_with(&format!("{part} ended on its own (exit status: 1)")), "{told}");
-        assert!(log.contains("unknown flag: --no-such-flag"), "{told}");
+        let reported = format!("{error:#}");
+        let (first, log) = reported.split_once("\nThe end of ").expect("the log is shown");
+        assert!(first.ends_with(&format!("{part} ended on its own (exit status: 1)")), "{reported}");
+        assert!(log.contains("unknown flag: --no-such-flag"), "{reported}");
         let path = log.split_once(':').expect("the log is named").0;
         assert!(std::path::Path::new(path).exists(), "{path} is gone");
     };

@@ -111,8 +111,8 @@ impl Moment {
         Some(Memo {
             subject: self.subject(),
             vantage: self.vantage.clone(),
-            told: open,
-            told_at: self.at,
+            reported: open,
+            reported_at: self.at,
             blind_since: self.blind_since,
             flapping_since: self.flapping_since,
         })

@@ -11,7 +11,7 @@ mod page;
 use std::error::Error;
 use std::io::{self, Write};
 
-/// Whoever closes the pipe has read enough.
+/// Anyone who closes the pipe has read enough.
 fn print(text: &[u8]) -> Result<(), Box<dyn Error>> {
     match io::stdout().write_all(text).and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -53,7 +53,7 @@ pub(super) struct Explained {
     pub(super) heals: Vec<volmedic_api::resource::Heal>,
     /// Oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) events: Vec<Told>,
+    pub(super) events: Vec<Reported>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) advice: Vec<Advice>,
     /// What could not be read.
@@ -83,7 +83,7 @@ pub(super) struct Evidence {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Told {
+pub(super) struct Reported {
     pub(super) at: Option<Timestamp>,
     pub(super) warning: bool,
     pub(super) reason: String,
@@ -303,7 +303,7 @@ pub(super) fn health(past: &PastHeadline) -> Health {
 }
 
 /// On the claim whatever they say, on its pods those that are warnings or about health.
-async fn events(reach: &Reach, namespace: &str, name: &str, row: &Row) -> Result<Vec<Told>, Unread> {
+async fn events(reach: &Reach, namespace: &str, name: &str, row: &Row) -> Result<Vec<Reported>, Unread> {
     let api: Api<Arrived<Event>> = Api::namespaced(reach.client.clone(), namespace);
     let objects = std::iter::once(("PersistentVolumeClaim", name));
     let objects = objects.chain(row.pods.iter().take(PODS).map(|pod| ("Pod", &**pod)));
@@ -313,14 +313,14 @@ async fn events(reach: &Reach, namespace: &str, name: &str, row: &Row) -> Result
         let params = ListParams { field_selector: Some(fields), ..ListParams::default() };
         let deadline = reach.deadline.min(Duration::from_mins(1));
         look::each(&api, params, deadline, |_, event: &Event| {
-            let told = told(event);
-            if kind == "PersistentVolumeClaim" || told.warning || is_ours(&told.reason) {
-                all.push(told);
+            let reported = reported(event);
+            if kind == "PersistentVolumeClaim" || reported.warning || is_ours(&reported.reason) {
+                all.push(reported);
             }
         })
         .await?;
     }
-    all.sort_by_key(|told| told.at);
+    all.sort_by_key(|reported| reported.at);
     let surplus = all.len().saturating_sub(EVENTS);
     all.drain(..surplus);
     Ok(all)
@@ -330,13 +330,13 @@ fn is_ours(reason: &str) -> bool {
     reason.starts_with("Healing") || volmedic_report::EVENT_REASONS.iter().any(|(name, ..)| *name == reason)
 }
 
-fn told(event: &Event) -> Told {
+fn reported(event: &Event) -> Reported {
     let kind = match event.involved_object.kind.as_str() {
         "PersistentVolumeClaim" => "claim",
         "Pod" => "pod",
         other => other,
     };
-    Told {
+    Reported {
         at: event.at(),
         warning: event.kind.as_deref() == Some("Warning"),
         reason: event.reason.clone().unwrap_or_default(),

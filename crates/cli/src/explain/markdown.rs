@@ -6,7 +6,7 @@ use volmedic_view::Grade;
 use volmedic_view::render::{Inline, Markdown};
 use volmedic_view::text::Age;
 
-use super::gather::{Advice, Explained, Told, health};
+use super::gather::{Advice, Explained, Reported, health};
 
 /// One line of the timeline.
 struct Moment {
@@ -101,7 +101,7 @@ fn timeline(explained: &Explained) -> Vec<Moment> {
         detail: heal.message.clone(),
     });
     let events = explained.events.iter().filter_map(|event| {
-        let Told { at, reason, on, from, count, message, .. } = event;
+        let Reported { at, reason, on, from, count, message, .. } = event;
         let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
         let what = Inline::words("Event ")
             .then(&Inline::code(reason))

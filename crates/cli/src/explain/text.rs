@@ -19,7 +19,7 @@ pub(super) fn compose(explained: &Explained, paint: Paint) -> String {
     page.seen(explained);
     page.past(explained);
     page.done(explained);
-    page.told(explained);
+    page.reported(explained);
     page.advice(explained);
     if !explained.limits.is_empty() {
         page.title("Not seen from here");
@@ -154,17 +154,19 @@ impl Page {
         }
     }
 
-    fn told(&mut self, explained: &Explained) {
+    fn reported(&mut self, explained: &Explained) {
         if explained.events.is_empty() {
             return;
         }
         self.title("Events");
-        for told in &explained.events {
-            let at = told.at.map(|at| format!("{at:.0}")).unwrap_or_default();
-            let count = if told.count > 1 { format!(" ({} times)", told.count) } else { String::new() };
-            let line = format!("  {at}  {}{count} on {}: {}", told.reason, told.on, told.message.trim());
+        for reported in &explained.events {
+            let at = reported.at.map(|at| format!("{at:.0}")).unwrap_or_default();
+            let count =
+                if reported.count > 1 { format!(" ({} times)", reported.count) } else { String::new() };
+            let line =
+                format!("  {at}  {}{count} on {}: {}", reported.reason, reported.on, reported.message.trim());
             let line = plain(&line).into_owned();
-            self.line(&if told.warning { self.paint.grade(Grade::Degraded, &line) } else { line });
+            self.line(&if reported.warning { self.paint.grade(Grade::Degraded, &line) } else { line });
         }
     }
 
@@ -174,8 +176,8 @@ impl Page {
             let mut warnings: Vec<&str> = explained
                 .events
                 .iter()
-                .filter(|told| told.warning)
-                .map(|told| told.reason.as_str())
+                .filter(|reported| reported.warning)
+                .map(|reported| reported.reason.as_str())
                 .collect();
             warnings.sort_unstable();
             warnings.dedup();

@@ -48,7 +48,7 @@ impl Errand {
         if found.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default().is_empty() {
             let phase =
                 found.status.and_then(|status| status.phase).unwrap_or_else(|| "not bound".to_owned());
-            bail!("{what} is bound to no PersistentVolume ({phase}), so there is nothing to mend");
+            bail!("{what} is bound to no PersistentVolume ({phase}), so there is nothing to heal");
         }
         Ok(found)
     }
@@ -63,7 +63,7 @@ impl Errand {
             // This very claim, and no other of the same name.
             "metadata": {"uid": found.uid(), "labels": {LABEL: wish.to_string()}},
         }));
-        let why = format!("{what} cannot be marked with the wish; whoever may change the claim may ask");
+        let why = format!("{what} cannot be marked with the wish; a user who may change the claim may ask");
         self.call(&why, claims.patch(claim, &PatchParams::default(), &put)).await?;
         let mut signals = Signals::new()?;
         let answer = tokio::select! {

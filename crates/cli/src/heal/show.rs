@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use volmedic_heal::wish::{Reply, Told, Word};
+use volmedic_heal::wish::{PlaceReply, Reply, Word};
 use volmedic_view::render::{Inline, Markdown};
 
 /// One paragraph for each node.
 pub(super) fn table(claim: &str, reply: &Reply) -> String {
     let mut text = String::new();
-    for told in &reply.places {
-        let Told { node, driver, volume_handle, outcome, why } = told;
+    for reported in &reply.places {
+        let PlaceReply { node, driver, volume_handle, outcome, why } = reported;
         let what = words(*outcome);
         let place = if node.is_empty() {
             format!("claim {}", plain(claim))
@@ -31,10 +31,10 @@ pub(super) fn table(claim: &str, reply: &Reply) -> String {
 fn words(outcome: Word) -> &'static str {
     match outcome {
         Word::Well => "well, says the node plugin",
-        Word::StillIll => "still ill, says the node plugin",
+        Word::StillUnhealthy => "still unhealthy, says the node plugin",
         Word::Failed => "failed",
-        Word::Refused => "not mended",
-        Word::WouldBeMended => "would be mended: nothing stands in the way",
+        Word::Refused => "not healed",
+        Word::WouldBeHealed => "would be healed: nothing stands in the way",
         Word::UnderWay => "under way",
     }
 }
@@ -43,8 +43,8 @@ fn words(outcome: Word) -> &'static str {
 pub(super) fn markdown(claim: &str, reply: &Reply) -> String {
     let mut document = Markdown::default();
     document.heading(2, &Inline::words("Healing the claim ").then(&Inline::code(claim)));
-    let row = |place: &Told| {
-        let Told { node, driver, volume_handle, outcome, why } = place;
+    let row = |place: &PlaceReply| {
+        let PlaceReply { node, driver, volume_handle, outcome, why } = place;
         let why = Inline::prose(&why.join("; "));
         [
             Inline::code(node),
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn each_guard_has_a_line_and_nothing_escapes() {
-        let told = |node: &str, outcome, why: &[&str]| Told {
+        let reported = |node: &str, outcome, why: &[&str]| PlaceReply {
             node: node.into(),
             driver: "fuse.example.net".into(),
             volume_handle: "v1".into(),
@@ -80,23 +80,24 @@ mod tests {
             why: why.iter().map(|text| (*text).to_owned()).collect(),
         };
         let places = vec![
-            told("worker-1", Word::Refused, &["healing is off by default", "the node is cordoned"]),
-            told("worker-2", Word::Well, &["mounter \u{1b}[31mrestarted\n"]),
+            reported("worker-1", Word::Refused, &["healing is off by default", "the node is cordoned"]),
+            reported("worker-2", Word::Well, &["mounter \u{1b}[31mrestarted\n"]),
         ];
         assert_eq!(
             table("data", &Reply { places, omitted: 2 }),
-            "v1 of fuse.example.net on worker-1: not mended\n  - healing is off by default\n  - the node is cordoned\n\
+            "v1 of fuse.example.net on worker-1: not repaired\n  - healing is off by default\n  - the node is cordoned\n\
              v1 of fuse.example.net on worker-2: well, says the node plugin\n  - mounter  [31mrestarted \n\
              and on 2 more nodes\n"
         );
-        let places = vec![told("worker-1", Word::Refused, &["healing | is off", "the `node` is cordoned"])];
+        let places =
+            vec![reported("worker-1", Word::Refused, &["healing | is off", "the `node` is cordoned"])];
         assert_eq!(
             markdown("data", &Reply { places, omitted: 2 }),
             "## Healing the claim `data`\n\n| Node | Volume | Driver | Outcome | Why |\n|---|---|---|---|---|\n\
-             | `worker-1` | `v1` | `fuse.example.net` | not mended | healing &#124; is off; the \\`node\\` is cordoned |\n\n\
+             | `worker-1` | `v1` | `fuse.example.net` | not repaired | healing &#124; is off; the \\`node\\` is cordoned |\n\n\
              And on 2 more nodes.\n"
         );
-        let nowhere = vec![told("", Word::Failed, &["it does not exist"])];
+        let nowhere = vec![reported("", Word::Failed, &["it does not exist"])];
         let shown = table("data", &Reply { places: nowhere, omitted: 0 });
         assert_eq!(shown, "claim data: failed\n  - it does not exist\n");
     }

@@ -66,7 +66,7 @@ impl Note {
                 let reason = Reason::new(story.reason.as_deref().unwrap_or_default());
                 What::Wrong(Condition::new(status, reason, &story.message), story.since)
             }
-            (true, "blindness", _) => What::Blind(story.since),
+            (true, "blindness", _) => What::Blind(story.since), // tidy-ok: what events store
             // That it changes often says nothing of how it is.
             (true, ..) => return None,
             (false, ..) => What::Over,

@@ -1,4 +1,4 @@
-//! Keeps a picture true by watches, for as long as somebody looks at it.
+//! Keeps a picture true by watches, for as long as it is shown.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

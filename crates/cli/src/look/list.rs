@@ -1,4 +1,4 @@
-//! Reads lists in pages and keeps nothing of them: whoever asks is handed one object after the other.
+//! Reads lists in pages and keeps nothing of them: anyone who asks is handed one object after the other.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use kube::api::ListParams;
 use tokio::time::{sleep, timeout};
 use volmedic_api::{Arrived, Shape};
 
-/// As many objects as kubectl asks for at once.
+/// As many objects as kubectl asks for in one page.
 const PAGE: u32 = 500;
 /// Ten million objects. No list is that long, so one that is does not end.
 const MAX_PAGES: usize = 20_000;
-/// How often one page is asked for, and how often a list begins anew when the server lost our place in it.
+/// How often one page is asked for, and how often a list starts over when the server lost our place in it.
 const TRIES: u32 = 3;
 
 /// Why a kind of object could not be read.
@@ -35,7 +35,7 @@ impl fmt::Display for Unread {
     }
 }
 
-/// Passes every object to `take`; one may come twice where a list had to begin anew. Answers how many made no sense.
+/// Passes every object to `take`; one may come twice where a list had to start over. Answers how many made no sense.
 pub(crate) async fn each<T: Shape>(
     api: &Api<Arrived<T>>,
     mut params: ListParams,

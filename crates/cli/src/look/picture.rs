@@ -41,8 +41,8 @@ pub(crate) struct Picture {
     /// Drivers that are registered in the cluster.
     pub(crate) drivers: BTreeSet<Box<str>>,
     /// What events say, by claim and by pod.
-    pub(crate) told_on_claims: Shelf<Vec<Note>>,
-    pub(crate) told_on_pods: Shelf<Vec<Note>>,
+    pub(crate) reported_on_claims: Shelf<Vec<Note>>,
+    pub(crate) reported_on_pods: Shelf<Vec<Note>>,
     /// What could not be read, by the plural name of the kind, and why.
     pub(crate) unread: BTreeMap<&'static str, Unread>,
     /// Objects that made no sense.
@@ -61,8 +61,8 @@ impl Default for Picture {
             leases: Shelf::default(),
             node_drivers: BTreeMap::new(),
             drivers: BTreeSet::new(),
-            told_on_claims: Shelf::default(),
-            told_on_pods: Shelf::default(),
+            reported_on_claims: Shelf::default(),
+            reported_on_pods: Shelf::default(),
             unread: BTreeMap::new(),
             malformed: 0,
         }

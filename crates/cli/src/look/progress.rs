@@ -1,4 +1,4 @@
-//! What is being read, shown to whoever waits for it.
+//! What is being read, shown to anyone who waits for it.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{interval, sleep};
 
-/// Nobody needs to be told about a wait that is shorter.
+/// A shorter wait is not shown.
 const PATIENCE: Duration = Duration::from_secs(1);
 const EVERY: Duration = Duration::from_millis(200);
 

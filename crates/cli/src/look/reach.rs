@@ -67,7 +67,7 @@ struct Found {
 }
 
 impl ReachArgs {
-    /// Finds the cluster and asks it for its version, so that every failure is told here and once.
+    /// Finds the cluster and asks it for its version, so that every failure is reported here and once.
     pub(crate) async fn reach(&self) -> anyhow::Result<Reach> {
         let Found { client, namespace, place, url } = self.find().await?;
         let version = match timeout(self.request_timeout, client.apiserver_version()).await {
@@ -121,8 +121,8 @@ impl ReachArgs {
                     return Ok((config, "this pod's cluster".to_owned()));
                 }
                 Err(error) => bail!(
-                    "found no cluster to talk to: there is no usable kubeconfig ({}) and this is no pod with a service \
-                     account; give one with --kubeconfig or KUBECONFIG, or look at a driver without a cluster: \
+                    "found no cluster: there is no usable kubeconfig ({}) and this is no pod with a service \
+                     account; give one with --kubeconfig or KUBECONFIG, or watch a driver without a cluster: \
                      `volmedic watch --csi-address ...`",
                     innermost(&error)
                 ),

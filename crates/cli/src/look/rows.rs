@@ -41,16 +41,16 @@ impl<'a> Rows<'a> {
 
 /// What events say, where nothing is stored. An event that something is over is no evidence of health.
 fn add_events(picture: &Picture, key: &ClaimKey, facts: &mut Facts) {
-    let Picture { world, told_on_claims, told_on_pods, .. } = picture;
-    if told_on_claims.is_empty() && told_on_pods.is_empty()
+    let Picture { world, reported_on_claims, reported_on_pods, .. } = picture;
+    if reported_on_claims.is_empty() && reported_on_pods.is_empty()
         || world.own_stored(key).is_some()
         || world.is_kept_in_claim(key)
     {
         return;
     }
-    let of_claim = told_on_claims.get(&key.namespace, &key.name).into_iter().flatten();
+    let of_claim = reported_on_claims.get(&key.namespace, &key.name).into_iter().flatten();
     let pods = world.users_of(key).iter().map(|(_, pod)| pod);
-    let of_pods = pods.filter_map(|pod| told_on_pods.get(&key.namespace, pod)).flatten();
+    let of_pods = pods.filter_map(|pod| reported_on_pods.get(&key.namespace, pod)).flatten();
     let csi = facts.volume.as_ref().and_then(|volume| volume.csi.as_ref());
     let means_it = |note: &&Note| match (&note.volume, csi) {
         (Some((driver, handle)), Some((own_driver, own_handle))) => {

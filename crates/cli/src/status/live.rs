@@ -24,7 +24,7 @@ const DRAW: Duration = Duration::from_secs(1);
 const SHARE: u32 = 5;
 /// Changes that come together are shown together.
 const GATHER: Duration = Duration::from_millis(100);
-/// Where events are all there is, they are read anew so often.
+/// Where events are all there is, they are read again this often.
 const EVENTS: Duration = Duration::from_secs(10);
 /// Lines above and below the table.
 const AROUND: usize = 6;
@@ -53,7 +53,7 @@ pub(super) async fn watch(
         std::future::pending::<()>().await;
     };
     let wide = args.output == Output::Wide;
-    let mut view = View { reach, scope: &scope, filter, wide, limit: args.limit, told: None };
+    let mut view = View { reach, scope: &scope, filter, wide, limit: args.limit, reported: None };
     let screen = if is_screen() { Some(Screen::open()?) } else { None };
     let shown = async {
         loop {
@@ -80,7 +80,7 @@ pub(super) async fn watch(
         () = events => {}
         () = signals.next() => {}
     }
-    // Whoever began to watch is still counted on until here.
+    // Anyone who began to watch is still counted on until here.
     drop(screen);
     following.end();
     Ok(ExitCode::SUCCESS)
@@ -93,7 +93,7 @@ struct View<'a> {
     wide: bool,
     limit: Option<usize>,
     /// How each claim was when its line was last written, where lines are written.
-    told: Option<HashMap<Name, Condition>>,
+    reported: Option<HashMap<Name, Condition>>,
 }
 
 impl View<'_> {
@@ -112,9 +112,9 @@ impl View<'_> {
                 let lines: Vec<&str> = text.lines().take(height).collect();
                 screen.draw(&lines.join("\n"))?;
             }
-            None if self.told.is_none() => {
+            None if self.reported.is_none() => {
                 say(&compose(&self.shown(&status, stale, usize::MAX, now), Paint::default()))?;
-                self.told = Some(status.snapshot.rows().iter().map(state).collect());
+                self.reported = Some(status.snapshot.rows().iter().map(state).collect());
             }
             None => self.lines(status.snapshot.rows(), now)?,
         }
@@ -143,7 +143,7 @@ impl View<'_> {
 
     /// A line for each claim that is other than it was.
     fn lines(&mut self, rows: &[Row], now: Timestamp) -> std::io::Result<()> {
-        let mut before = self.told.take().unwrap_or_default();
+        let mut before = self.reported.take().unwrap_or_default();
         let mut after = HashMap::with_capacity(rows.len());
         let mut text = String::new();
         for row in rows {
@@ -157,7 +157,7 @@ impl View<'_> {
         for ((namespace, claim), _) in before {
             let _ = writeln!(text, "{now:.0} {}/{} is no longer shown", plain(&namespace), plain(&claim));
         }
-        self.told = Some(after);
+        self.reported = Some(after);
         if text.is_empty() { Ok(()) } else { say(&text) }
     }
 }

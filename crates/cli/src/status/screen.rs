@@ -15,10 +15,10 @@ const WHYS: usize = 5;
 pub(super) struct Shown<'a> {
     pub(super) about: &'a About,
     pub(super) snapshot: &'a Snapshot,
-    /// Claims that were looked at, wanted or not.
+    /// Claims that were checked, wanted or not.
     pub(super) claims: usize,
     pub(super) filtered: bool,
-    /// At most so many rows.
+    /// Maximum number of rows.
     pub(super) rows: usize,
     pub(super) wide: bool,
     /// What is shown may be old, and why.
@@ -54,7 +54,7 @@ pub(super) fn compose(shown: &Shown<'_>, paint: Paint) -> String {
     if shown.len() < rows.len() {
         let rest: volmedic_view::Counts = rows[shown.len()..].iter().map(Row::grade).collect();
         let rest = format!(
-            "and {} more: {rest}; --limit 0 shows all, --health notwell only what is not well",
+            "and {} more: {rest}; --limit 0 shows all, --health notwell only what is unhealthy or unknown",
             rows.len() - shown.len()
         );
         let _ = writeln!(out, "{}", paint.faint(&cut(&rest)));
@@ -78,7 +78,7 @@ fn headline(snapshot: &Snapshot, claims: usize, filtered: bool, place: &str, tit
     }
     let of = if filtered { format!(" of {claims}") } else { String::new() };
     if counts.get(Grade::Healthy) == total {
-        return format!("{title}: all is well with {}{of} in {place}", many(total));
+        return format!("{title}: nothing is wrong with {}{of} in {place}", many(total));
     }
     format!("{title}: {}{of} in {place}: {counts}", many(total))
 }

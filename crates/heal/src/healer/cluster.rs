@@ -20,7 +20,7 @@ use crate::place::Place;
 use crate::triage::{Again, Approval, Exam, Standing};
 
 const API: Duration = Duration::from_secs(15);
-/// Pods that are told; more use no volume.
+/// Pods that are reported; more use no volume.
 const MOST_PODS: usize = 16;
 pub(super) const PAGE: u32 = 500;
 
@@ -210,7 +210,7 @@ impl Cluster for KubeCluster {
     async fn users(&self, node: &str, claim: &ObjectRef) -> Vec<ObjectRef> {
         let pods = Api::<Arrived<Pod>>::namespaced(self.client.clone(), &claim.namespace);
         let params = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PAGE);
-        // Whom nobody knows, nobody tells; the claim is told in any case.
+        // Pods that are not known get no event; the claim gets one in any case.
         let found = survey::all(&pods, &params, "pods").await.unwrap_or_default();
         let uses = |pod: &Arrived<Pod>| {
             survey::in_use(pod) && survey::claims_of(pod).any(|used| *used == *claim.name)

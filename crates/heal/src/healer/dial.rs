@@ -57,8 +57,8 @@ pub struct Trust {
     pub unverified: Option<Unverified>,
 }
 
-/// Relays of whom no proof is asked, because they live beside a manager of csi-addons: whoever answers is believed. They
-/// get another token than all others, since whoever answers may keep it.
+/// Relays of whom no proof is asked, because they live beside a manager of csi-addons: anyone who answers is believed. They
+/// get another token than all others, since anyone who answers may keep it.
 #[derive(Debug, Clone)]
 pub struct Unverified {
     /// The drivers whose relays these are, by name.
@@ -357,7 +357,7 @@ fn outcome(outcome: Option<heal_response::Outcome>) -> Outcome {
             Outcome::Well { message }
         }
         Some(heal_response::Outcome::Answer(Answer { abnormal: true, message })) => {
-            Outcome::StillIll { message }
+            Outcome::StillUnhealthy { message }
         }
         Some(heal_response::Outcome::Failure(Failure { secret_unchanged: true, .. })) => {
             Outcome::SecretUnchanged

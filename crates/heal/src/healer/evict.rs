@@ -122,7 +122,7 @@ impl<C: Cluster, E: Eyes, N: Nodes> Attempt<'_, C, E, N> {
                     [] => why,
                     some => format!("evicted: {}; {why}", some.join(", ")),
                 };
-                return Recreated { outcome: Outcome::StillIll { message }, nodes };
+                return Recreated { outcome: Outcome::StillUnhealthy { message }, nodes };
             }
         }
         let outcome = match self.healthy(&before, &mut nodes).await {
@@ -131,7 +131,9 @@ impl<C: Cluster, E: Eyes, N: Nodes> Attempt<'_, C, E, N> {
                     replaced.into_iter().map(|(old, new)| format!("{old} by {new}")).collect();
                 Outcome::Well { message: format!("replaced: {}", new.join(", ")) }
             }
-            Err(why) => Outcome::StillIll { message: format!("evicted: {}; {why}", evicted.join(", ")) },
+            Err(why) => {
+                Outcome::StillUnhealthy { message: format!("evicted: {}; {why}", evicted.join(", ")) }
+            }
         };
         Recreated { outcome, nodes }
     }
@@ -236,7 +238,9 @@ impl<C: Cluster, E: Eyes, N: Nodes> Attempt<'_, C, E, N> {
                 let place = Place::new(self.place.driver.clone(), self.place.handle.clone(), node);
                 match self.eyes.at_new_pod(self.claim, &place, settled) {
                     Again::Well => {}
-                    Again::StillIll => return Err(format!("the volume is still unhealthy on node {node}")),
+                    Again::StillUnhealthy => {
+                        return Err(format!("the volume is still unhealthy on node {node}"));
+                    }
                     Again::NotSeen(why) => {
                         return Err(format!("the volume was not seen on node {node}: {why}"));
                     }

@@ -28,16 +28,16 @@ const SKIPPED: Described = (
     "volmedic_heal_skipped_total",
     "counter",
     &["driver_name", "why"],
-    "Times that a volume was not mended, by the guard that stood in the way",
+    "Times that a volume was not healed, by the guard that stood in the way",
 );
 const RUNNING: Described = ("volmedic_heal_in_flight", "gauge", &[], "Heals and checks that are under way");
 const OPEN: Described =
-    ("volmedic_heal_open", "gauge", &[], "Volumes that are to be mended or checked and have not been");
+    ("volmedic_heal_open", "gauge", &[], "Volumes that are to be healed or checked and have not been");
 const BRAKES: Described = (
     "volmedic_heal_brakes",
     "gauge",
     &[],
-    "Brakes that are on because too many volumes are ill at once; nothing is mended while one is",
+    "Brakes that are on because too many volumes are unhealthy at the same time; nothing is healed while one is on",
 );
 const RELAYS: Described = ("volmedic_heal_relays", "gauge", &[], "Relays that are trusted");
 const DISTRUSTED: Described = (

@@ -51,7 +51,7 @@ async fn follow(client: Client, states: Arc<RwLock<HashMap<String, NodeState>>>)
     let mut events =
         pin!(watcher(Api::<Arrived<Node>>::all(client), watcher::Config::default()).default_backoff());
     let mut listed = HashMap::new();
-    let mut told = false;
+    let mut reported = false;
     while let Some(event) = events.next().await {
         let write = || states.write();
         match event {
@@ -59,12 +59,12 @@ async fn follow(client: Client, states: Arc<RwLock<HashMap<String, NodeState>>>)
             Ok(Event::InitApply(node)) => drop(listed.insert(node.name().to_owned(), state(&node))),
             Ok(Event::InitDone) => {
                 *write() = std::mem::take(&mut listed);
-                told = false;
+                reported = false;
             }
             Ok(Event::Apply(node)) => drop(write().insert(node.name().to_owned(), state(&node))),
             Ok(Event::Delete(node)) => drop(write().remove(node.name())),
             Err(error) => {
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut reported, true) {
                     tracing::warn!(%error, "the healer cannot watch nodes and goes by what it knew");
                 }
             }

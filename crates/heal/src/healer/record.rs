@@ -20,7 +20,7 @@ pub enum News {
     Started {
         nth: u32,
     },
-    /// The driver says that the volume is well, or it is healthy under new pods.
+    /// The driver says that the volume is healthy, or it is healthy under new pods.
     Succeeded {
         message: String,
         took: Duration,
@@ -35,7 +35,7 @@ pub enum News {
         asked: bool,
     },
     Skipped(Refusal),
-    /// Too many are ill at once. About no volume in particular.
+    /// Too many are unhealthy at the same time. About no volume in particular.
     Braked(Brake),
     Released(Brake),
 }
@@ -58,7 +58,7 @@ impl News {
     }
 }
 
-/// One try, told apart from all others of the same place.
+/// One try, distinguished from all others of the same place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
     pub nth: u32,
@@ -72,7 +72,7 @@ pub struct Record {
     /// `None` for what concerns many volumes.
     pub place: Option<Place>,
     pub pv: Box<str>,
-    /// The claim and the pods to tell it on. May be empty.
+    /// The claim and the pods to report it on. May be empty.
     pub about: Vec<ObjectRef>,
     /// What was reported about the volume, since when. The same for all news of one episode, also after a restart.
     pub complaint: Option<(Reason, Timestamp)>,
@@ -94,7 +94,7 @@ impl Record {
         sanitize_message(&self.to_string()).into_owned()
     }
 
-    /// Whether people are told by an event. What was merely checked and found well is in the log only.
+    /// Whether people are informed by an event. What was merely checked and found healthy is in the log only.
     pub fn is_event(&self) -> bool {
         match &self.news {
             // A relay that is out of reach says nothing about a volume that nobody complained about.
@@ -163,7 +163,7 @@ impl fmt::Display for Record {
                         f,
                         " (attempt {nth}): the pods that use it there are evicted one by one, so that it is mounted again"
                     )?,
-                    _ => write!(f, " (try {nth}): the node plugin is asked to mend it")?,
+                    _ => write!(f, " (try {nth}): the node plugin is asked to heal it")?,
                 }
                 match &self.rule {
                     Some(Ruling { mode, source }) => {
@@ -177,7 +177,7 @@ impl fmt::Display for Record {
                 place(f)?;
                 let result = match self.remedy {
                     Some(Remedy::RecreatePods) => "it was mounted again and is healthy",
-                    _ => "the node plugin says that it is well",
+                    _ => "the node plugin says that it is healthy",
                 };
                 write!(f, " succeeded after {:.1} s: {result}", took.as_secs_f64())?;
                 said(f, message)
@@ -195,13 +195,13 @@ impl fmt::Display for Record {
                 write!(f, " was skipped: {refusal}")
             }
             News::Braked(brake) => write!(f, "Healing stops: {brake}"),
-            News::Released(Brake { scope, ill, of }) => {
-                write!(f, "Healing goes on: {ill} of {of} volumes ")?;
+            News::Released(Brake { scope, unhealthy, of }) => {
+                write!(f, "Healing goes on: {unhealthy} of {of} volumes ")?;
                 match scope {
                     Some(driver) => write!(f, "of {driver} ")?,
                     None => f.write_str("in the cluster ")?,
                 }
-                f.write_str("are ill")
+                f.write_str("are unhealthy")
             }
         }
     }

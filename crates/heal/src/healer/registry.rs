@@ -24,8 +24,8 @@ use super::metrics::Metrics;
 use super::trust::{self, Distrust, Relayed};
 
 const API: Duration = Duration::from_secs(15);
-/// So many are looked into at once.
-const AT_ONCE: usize = 16;
+/// Maximum number that are examined at the same time.
+const TOGETHER: usize = 16;
 /// No cluster has more nodes and drivers than this.
 const MOST: usize = 50_000;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -64,7 +64,7 @@ struct Seen {
     state: Standing,
     backoff: Backoff,
     /// What was said about it last, so that it is said once.
-    told: Option<Distrust>,
+    reported: Option<Distrust>,
 }
 
 enum Standing {
@@ -89,9 +89,9 @@ impl Registry {
         let mut book = Book { seen: BTreeMap::new(), served: HashMap::new(), news };
         let mut looks: JoinSet<(Key, CsiAddonsNode, Result<Relayed, Distrust>)> = JoinSet::new();
         let mut listed: BTreeSet<Key> = BTreeSet::new();
-        let mut told = false;
+        let mut reported = false;
         loop {
-            while looks.len() < AT_ONCE
+            while looks.len() < TOGETHER
                 && let Some((key, object)) = book.next_due()
             {
                 let look = self.clone_for_look();
@@ -103,7 +103,7 @@ impl Registry {
                     (key, object, found)
                 });
             }
-            let nap = book.next_time().filter(|_| looks.len() < AT_ONCE);
+            let nap = book.next_time().filter(|_| looks.len() < TOGETHER);
             tokio::select! {
                 event = events.next() => match event {
                     Some(Ok(Event::Init)) => listed.clear(),
@@ -112,7 +112,7 @@ impl Registry {
                         self.put(&mut book, object).await;
                     }
                     Some(Ok(Event::InitDone)) => {
-                        told = false;
+                        reported = false;
                         let gone: Vec<_> = book.seen.keys().filter(|key| !listed.contains(*key)).cloned().collect();
                         for key in gone {
                             book.take(&key).await;
@@ -120,7 +120,7 @@ impl Registry {
                     }
                     Some(Ok(Event::Apply(object))) => self.put(&mut book, object).await,
                     Some(Ok(Event::Delete(object))) => book.take(&key(&object)).await,
-                    Some(Err(error)) => if !std::mem::replace(&mut told, true) {
+                    Some(Err(error)) => if !std::mem::replace(&mut reported, true) {
                         tracing::warn!(%error, "the healer cannot watch CSIAddonsNode objects; is their definition installed?");
                     },
                     None => return,
@@ -172,13 +172,13 @@ impl Registry {
         match found {
             Ok(relay) => {
                 seen.backoff.succeeded();
-                seen.told = None;
+                seen.reported = None;
                 seen.state = Standing::Trusted;
                 book.serve(key, relay).await;
             }
             Err(why) => {
                 self.metrics.distrust(why.label());
-                if seen.told.as_ref() != Some(&why) {
+                if seen.reported.as_ref() != Some(&why) {
                     let (namespace, name) = key;
                     if why == Distrust::NotOurs {
                         tracing::debug!(namespace, name, "a CSIAddonsNode is left alone: {why}");
@@ -196,14 +196,14 @@ impl Registry {
                 } else {
                     Standing::Distrusted
                 };
-                seen.told = Some(why);
+                seen.reported = Some(why);
                 book.withdraw(key).await;
             }
         }
     }
 }
 
-/// What a look needs.
+/// What an examination needs.
 struct Look {
     client: Client,
     dialer: Dialer,
@@ -261,7 +261,7 @@ impl Book {
                 seen.object = object;
                 seen.state = Standing::Due(Instant::now());
                 seen.backoff.succeeded();
-                seen.told = None;
+                seen.reported = None;
                 if seen.object.is_going() {
                     self.withdraw(&key).await;
                 }
@@ -270,7 +270,7 @@ impl Book {
             None => {
                 let backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
                 let state = Standing::Due(Instant::now());
-                self.seen.insert(key, Seen { object, state, backoff, told: None });
+                self.seen.insert(key, Seen { object, state, backoff, reported: None });
             }
         }
     }

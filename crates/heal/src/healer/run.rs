@@ -28,7 +28,7 @@ use crate::triage::{Again, Standing, Step, Ticket, Triage, World};
 
 mod acting;
 mod asked;
-mod telling;
+mod reporting;
 #[cfg(test)]
 mod tests;
 mod wishes;
@@ -43,10 +43,10 @@ const PROBE: Duration = Duration::from_secs(35);
 /// The loop rests at least so long between two rounds that nothing but time called for.
 const SHORTEST_NAP: Duration = Duration::from_millis(200);
 const LONGEST_NAP: Duration = Duration::from_secs(5);
-/// So many triggers are taken in at once.
+/// Maximum number of triggers that are taken in one step.
 const TOGETHER: usize = 4096;
-/// So many are told about at once.
-const TELLING: usize = 8;
+/// Maximum number that are reported at the same time.
+const REPORTING: usize = 8;
 /// Drivers on nodes whose last life is remembered although they are gone.
 const MOST_REMEMBERED: usize = 50_000;
 /// A survey that failed is made again after this time.
@@ -103,7 +103,7 @@ async fn run_by<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller>(
         tickets: HashMap::new(),
         recreating: HashMap::new(),
         brakes: BrakesOn::default(),
-        telling: Arc::new(Semaphore::new(TELLING)),
+        reporting: Arc::new(Semaphore::new(REPORTING)),
         checked: 0,
     };
     let mut waiting = Vec::new();
@@ -115,7 +115,7 @@ async fn run_by<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller>(
                 Some(news) => ward.relay(news),
                 None => return,
             },
-            // Together: each round looks at all cases.
+            // Together: each round visits all cases.
             count = triggers.recv_many(&mut waiting, TOGETHER) => {
                 if count == 0 {
                     return;
@@ -195,7 +195,7 @@ enum Done {
         place: Place,
         details: Result<(Details, Option<Standing>), String>,
     },
-    Told,
+    RefusalReport,
 }
 
 /// What was found right before acting.
@@ -235,7 +235,7 @@ struct Ward<C, S, E, N, T> {
     recreating: HashMap<Place, BTreeSet<Box<str>>>,
     /// The brakes that are on, as attempts under way see them.
     brakes: BrakesOn,
-    telling: Arc<Semaphore>,
+    reporting: Arc<Semaphore>,
     /// Volumes that were checked and found healthy, and not yet logged.
     checked: usize,
 }
@@ -275,7 +275,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
         for step in steps {
             match step {
                 Step::Examine(ticket) => self.examine(ticket),
-                Step::Skip(told) => self.skip(told),
+                Step::Skip(reported) => self.skip(reported),
                 Step::Braked(brake) => self.tell_all(News::Braked(brake)),
                 Step::Released(brake) => self.tell_all(News::Released(brake)),
             }
@@ -342,13 +342,13 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
     fn trigger(&mut self, trigger: Trigger) {
         let now = self.clock.now();
         match trigger {
-            Trigger::Ill { place, pv, reason, since } => {
+            Trigger::Unhealthy { place, pv, reason, since } => {
                 if self.triage.complain(now, &place, reason, since) {
                     self.pvs.insert(place, pv);
                 }
             }
-            Trigger::Remembered { place, pv, memory, ill } => {
-                if self.triage.restore(now, &place, &memory, ill) {
+            Trigger::Remembered { place, pv, memory, unhealthy } => {
+                if self.triage.restore(now, &place, &memory, unhealthy) {
                     self.pvs.insert(place, pv);
                 }
             }
@@ -401,7 +401,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             Done::Surveyed { wanted, found } => self.surveyed(wanted, found),
             Done::Located { found, dry_run, answer } => self.located(found, dry_run, answer),
             Done::Previewed { wish, place, details } => self.previewed(wish, &place, details),
-            Done::Told => {}
+            Done::RefusalReport => {}
         }
     }
 

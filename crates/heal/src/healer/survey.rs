@@ -23,7 +23,7 @@ use crate::place::Place;
 const ONE_BY_ONE: usize = 200;
 /// Pods that use something on some node.
 const IN_USE: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
-const AT_ONCE: usize = 8;
+const TOGETHER: usize = 8;
 /// More pages than any cluster has.
 const MOST_PAGES: usize = 2000;
 
@@ -138,7 +138,7 @@ async fn bound(
         let found = ask(&what, cluster.claims(&namespace).get_opt(&name)).await?;
         Ok::<_, String>(found.and_then(volume).map(|pv| ((namespace, name), pv)))
     }));
-    let mut reads = reads.buffer_unordered(AT_ONCE);
+    let mut reads = reads.buffer_unordered(TOGETHER);
     while let Some(claim) = reads.next().await {
         bound.extend(claim?);
     }
@@ -175,7 +175,7 @@ async fn read(
             Some((pv, csi.driver, csi.volume_handle))
         }))
     }));
-    let mut reads = reads.buffer_unordered(AT_ONCE);
+    let mut reads = reads.buffer_unordered(TOGETHER);
     while let Some(volume) = reads.next().await {
         volumes.extend(volume?);
     }

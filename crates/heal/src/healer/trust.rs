@@ -95,7 +95,7 @@ impl Distrust {
         }
     }
 
-    /// Whether it may be all right in a while without anybody writing the object anew.
+    /// Whether it may be all right in a while without anybody writing the object again.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::NoPod(_)

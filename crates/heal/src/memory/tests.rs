@@ -29,8 +29,8 @@ fn skipped(second: i64, code: &str) -> Heal {
     heal(second, HealOutcome::Skipped, "n", 0, code)
 }
 
-fn memory(heals: &[Heal], ill_since: Option<i64>, now: i64) -> Option<Memory> {
-    remembered(heals, "n", ill_since.map(at), at(now), &Policy::default(), DEADLINE)
+fn memory(heals: &[Heal], unhealthy_since: Option<i64>, now: i64) -> Option<Memory> {
+    remembered(heals, "n", unhealthy_since.map(at), at(now), &Policy::default(), DEADLINE)
 }
 
 #[test]
@@ -55,9 +55,9 @@ fn a_second_healer_finds_the_first_until_it_is_closed() {
 fn an_end_takes_the_place_of_its_beginning_and_no_other() {
     let before = [started(10, "n", 2), started(9, "m", 2), heal(5, HealOutcome::Failed, "n", 1, "Aborted")];
     let after = noted(&before, &heal(12, HealOutcome::Succeeded, "n", 2, "well"));
-    let told: Vec<_> = after.iter().map(|heal| (heal.outcome, heal.node.as_deref().unwrap())).collect();
+    let reported: Vec<_> = after.iter().map(|heal| (heal.outcome, heal.node.as_deref().unwrap())).collect();
     assert_eq!(
-        told,
+        reported,
         [(HealOutcome::Succeeded, "n"), (HealOutcome::Started, "m"), (HealOutcome::Failed, "n")]
     );
     let once = noted(&noted(&[], &skipped(1, "observe")), &skipped(2, "observe"));
@@ -75,23 +75,23 @@ fn what_was_under_way_is_waited_for_and_counts() {
 }
 
 #[test]
-fn what_is_given_up_stays_so_while_it_is_ill_and_begins_anew_after_long_health() {
-    let heals = [skipped(2001, "gave_up"), heal(2000, HealOutcome::Failed, "n", 5, "StillIll")];
+fn what_is_given_up_stays_so_while_it_is_unhealthy_and_starts_over_after_long_health() {
+    let heals = [skipped(2001, "gave_up"), heal(2000, HealOutcome::Failed, "n", 5, "StillUnhealthy")];
     let day = 86_400;
     let known = memory(&heals, Some(100), 2000 + day).unwrap();
-    assert_eq!((known.tries, known.ill), (5, true));
-    assert_eq!(known.told, BTreeSet::from(["gave_up"]));
-    assert!(memory(&heals, None, 2010).is_some_and(|known| !known.ill && known.tries == 5));
+    assert_eq!((known.tries, known.unhealthy), (5, true));
+    assert_eq!(known.reported, BTreeSet::from(["gave_up"]));
+    assert!(memory(&heals, None, 2010).is_some_and(|known| !known.unhealthy && known.tries == 5));
     assert_eq!(memory(&heals, None, 2001 + 1800), None, "well for half an hour");
     assert_eq!(memory(&heals, Some(2001 + 1800), 2001 + day), None, "was well for half an hour");
     assert!(memory(&heals, Some(2001 + 1700), 2001 + day).is_some(), "not for long enough");
 }
 
 #[test]
-fn what_was_told_in_another_episode_may_be_told_again() {
+fn what_was_reported_in_another_episode_may_be_reported_again() {
     let heals = [skipped(100, "observe"), skipped(99, "needs_person"), skipped(98, "no such word")];
-    assert_eq!(memory(&heals, Some(50), 200).unwrap().told, BTreeSet::from(["observe", "needs_person"]));
-    assert_eq!(memory(&heals, Some(101), 200).unwrap().told, BTreeSet::from(["needs_person"]));
+    assert_eq!(memory(&heals, Some(50), 200).unwrap().reported, BTreeSet::from(["observe", "needs_person"]));
+    assert_eq!(memory(&heals, Some(101), 200).unwrap().reported, BTreeSet::from(["needs_person"]));
     assert_eq!(memory(&[skipped(100, "observe")], Some(101), 200), None);
     assert_eq!(memory(&[started(1, "elsewhere", 1)], Some(1), 2), None, "of another node");
 }
@@ -132,11 +132,11 @@ fn pods(second: i64, outcome: HealOutcome, node: &str, attempt: u32, code: &str)
     Heal { remedy: Remedy::RecreatePods.name().to_owned(), ..heal(second, outcome, node, attempt, code) }
 }
 
-fn of_pods(heals: &[Heal], ill_since: Option<i64>, now: i64) -> Option<Recreated> {
+fn of_pods(heals: &[Heal], unhealthy_since: Option<i64>, now: i64) -> Option<Recreated> {
     let deadlines = Deadlines { node_healer: DEADLINE, recreate_pods: SignedDuration::from_mins(10) };
     let recreate = crate::policy::Recreate::default();
     let policy = Policy { recreate: Some(recreate), ..Policy::default() };
-    recreated(heals, ill_since.map(at), at(now), &policy, deadlines)
+    recreated(heals, unhealthy_since.map(at), at(now), &policy, deadlines)
 }
 
 #[test]

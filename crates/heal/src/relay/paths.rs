@@ -14,7 +14,7 @@ const LONGEST_NAME: usize = 253;
 const LONGEST_DRIVER: usize = 63;
 /// No node runs this many pods.
 const MOST_PODS: usize = 10_000;
-/// A volume that is published more often is mended at its first targets; a driver knows the others.
+/// A volume that is published more often is repaired at its first targets; a driver knows the others.
 const MOST_TARGETS: usize = 16;
 
 /// Why there is no path to give to the driver.

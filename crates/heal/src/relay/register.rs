@@ -60,7 +60,7 @@ pub enum RegisterError {
 /// What the driver says about registering.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Wish {
-    /// It can heal. It introduced itself for the so-many-eth time.
+    /// It can heal. With how often it introduced itself.
     Register { driver: String, generation: u64 },
     /// It is there and cannot heal.
     Withdraw,
@@ -109,7 +109,7 @@ impl Registrar {
         }
     }
 
-    /// Until told to stop. Renews the certificate too, because the registration names it.
+    /// Until asked to stop. Renews the certificate too, because the registration names it.
     pub(super) async fn run(self, mut certificates: Certificates, mut stopped: watch::Receiver<bool>) {
         let mut state = self.driver.watch();
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -118,7 +118,7 @@ impl Registrar {
         let mut written = Instant::now();
         let mut done = None;
         let mut life: Option<(Wish, Timestamp)> = None;
-        let mut told = String::new();
+        let mut reported = String::new();
         loop {
             let wish = wish(&state.borrow_and_update());
             let mut failed = None;
@@ -138,16 +138,16 @@ impl Registrar {
                     Ok(()) => {
                         backoff.succeeded();
                         rarely.succeeded();
-                        told.clear();
+                        reported.clear();
                         written = Instant::now();
                         done = wanted;
                         certificates.named();
                     }
                     Err(error) => {
                         let text = super::tls::chain(&error);
-                        if text != told {
+                        if text != reported {
                             tracing::warn!("the relay is not registered: {text}");
-                            told = text;
+                            reported = text;
                         }
                         let pauses = match error {
                             RegisterError::NotInstalled => &mut rarely,
@@ -305,7 +305,7 @@ impl Registrar {
         let itself = || reference::<Pod>(name, &pod_uid);
         let owner = pod.metadata.owner_references.and_then(|owners| owners.into_iter().next());
         let who = match owner {
-            // Nobody would make it anew, so it is its own.
+            // Nobody would make it again, so it is its own.
             None => Who { owner: itself(), kind: "Pod".into(), name: name.clone(), pod_uid },
             Some(owner) if owner.kind == "ReplicaSet" => {
                 let sets = Api::<Readable<ReplicaSet>>::namespaced(client.clone(), namespace);

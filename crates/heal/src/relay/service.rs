@@ -28,8 +28,8 @@ use super::paths::{self, PathError, Places, Wanted};
 use super::volume::Volume;
 use super::{API, Options};
 
-/// So many volumes are mended at once on this node, whoever asks.
-const MOST_AT_ONCE: usize = 8;
+/// Maximum number of volumes that are repaired at the same time on this node, for all callers together.
+const MOST_TOGETHER: usize = 8;
 const LONGEST_FIELD: usize = 4096;
 /// In the capabilities of csi-addons.
 const SERVICE_FIELD: u32 = 1;
@@ -69,7 +69,7 @@ impl Service {
             deadline: *deadline,
             metrics,
             busy: Mutex::default(),
-            slots: Arc::new(Semaphore::new(MOST_AT_ONCE)),
+            slots: Arc::new(Semaphore::new(MOST_TOGETHER)),
         };
         Self { door, mender: Arc::new(mender) }
     }
@@ -90,11 +90,11 @@ impl volmedic_proto::relay::relay_server::Relay for Service {
         let session = self.session()?;
         let slot = self.mender.slots.clone().try_acquire_owned().map_err(|_| {
             Status::resource_exhausted(format!(
-                "{MOST_AT_ONCE} volumes are being mended on this node already"
+                "{MOST_TOGETHER} volumes are being healed on this node already"
             ))
         })?;
         let mender = self.mender.clone();
-        // A caller that goes away must not leave a volume half mended: the heal belongs to the relay from here on.
+        // A caller that goes away must not leave a volume half repaired: the heal belongs to the relay from here on.
         let task = tokio::spawn(async move {
             let _slot = slot;
             let began = Instant::now();
@@ -225,7 +225,7 @@ impl Mender {
         if self.busy.lock().insert(handle.to_owned()) {
             return Ok(Busy { mender: self, handle: handle.to_owned() });
         }
-        Err(Status::aborted("the volume is being mended right now; wait until that has ended"))
+        Err(Status::aborted("the volume is being healed right now; wait until that has ended"))
     }
 }
 
@@ -314,14 +314,14 @@ fn tell(
     let took = took.as_secs_f64();
     let (result, message) = match answer {
         Ok(Outcome::Answer(Answer { abnormal: false, message })) => ("well", message.as_str()),
-        Ok(Outcome::Answer(Answer { abnormal: true, message })) => ("still ill", message.as_str()),
+        Ok(Outcome::Answer(Answer { abnormal: true, message })) => ("still unhealthy", message.as_str()),
         Ok(Outcome::Failure(failure)) => ("failed", failure.message.as_str()),
         Err(status) => ("not asked", status.message()),
     };
     tracing::info!(persistent_volume, attempt, caller, peer, took, result, "a heal was relayed: {message}");
 }
 
-/// Of what the driver can do, what can be asked for here. A manager of csi-addons that was told more would ask for it.
+/// Of what the driver can do, what can be asked for here. A manager of csi-addons that gets more would ask for it.
 fn capability(field: u32, number: u64) -> Option<Capability> {
     let r#type = i32::try_from(number).ok()?;
     let member = match (field, number) {

@@ -10,19 +10,23 @@ use crate::place::Place;
 use crate::policy::Policy;
 use crate::refusal::Refusal;
 
-/// Too many volumes are ill at once.
+/// Too many volumes are unhealthy at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Brake {
     /// The driver whose volumes they are; `None` for the whole cluster.
     pub scope: Option<Arc<str>>,
-    pub ill: usize,
-    /// Of so many in use.
+    pub unhealthy: usize,
+    /// The number in use.
     pub of: usize,
 }
 
 impl Brake {
     pub(crate) fn refusal(&self) -> Refusal {
-        Refusal::Brake { scope: self.scope.as_deref().map(Into::into), ill: self.ill, of: self.of }
+        Refusal::Brake {
+            scope: self.scope.as_deref().map(Into::into),
+            unhealthy: self.unhealthy,
+            of: self.of,
+        }
     }
 }
 
@@ -52,25 +56,25 @@ impl Brakes {
         std::mem::take(&mut self.news)
     }
 
-    /// Counts the ill.
+    /// Counts the unhealthy.
     pub(super) fn look(&mut self, policy: &Policy, cases: &BTreeMap<Place, Case>, world: &impl World) {
-        let mut ill: BTreeMap<Option<Arc<str>>, usize> = BTreeMap::new();
-        for (place, _) in cases.iter().filter(|(_, case)| case.is_ill()) {
-            *ill.entry(Some(place.driver.clone())).or_default() += 1;
-            *ill.entry(None).or_default() += 1;
+        let mut unhealthy: BTreeMap<Option<Arc<str>>, usize> = BTreeMap::new();
+        for (place, _) in cases.iter().filter(|(_, case)| case.is_unhealthy()) {
+            *unhealthy.entry(Some(place.driver.clone())).or_default() += 1;
+            *unhealthy.entry(None).or_default() += 1;
         }
         for scope in self.on.keys() {
-            ill.entry(scope.clone()).or_default();
+            unhealthy.entry(scope.clone()).or_default();
         }
-        for (scope, ill) in ill {
+        for (scope, unhealthy) in unhealthy {
             // Where nobody knows how many there are, they might be all.
-            let of = world.in_use(scope.as_deref()).unwrap_or(ill).max(ill);
-            let brake = Brake { scope: scope.clone(), ill, of };
+            let of = world.in_use(scope.as_deref()).unwrap_or(unhealthy).max(unhealthy);
+            let brake = Brake { scope: scope.clone(), unhealthy, of };
             let was_on = self.on.contains_key(&scope);
             // Let go at half of what pulls it, so that it does not chatter.
             let percent = if was_on { policy.brake_percent / 2 } else { policy.brake_percent };
             let least = if was_on { policy.brake_least.div_ceil(2) } else { policy.brake_least };
-            let pulls = ill >= least.max(1) && ill * 100 > of * percent as usize;
+            let pulls = unhealthy >= least.max(1) && unhealthy * 100 > of * percent as usize;
             match (was_on, pulls) {
                 (false, true) => {
                     self.on.insert(scope, brake.clone());

@@ -35,7 +35,7 @@ pub(super) enum Hold {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Case {
     pub(super) opened: Option<Timestamp>,
-    pub(super) ill: Option<Complaint>,
+    pub(super) unhealthy: Option<Complaint>,
     pub(super) check: bool,
     pub(super) person: bool,
     pub(super) in_flight: bool,
@@ -47,14 +47,14 @@ pub(super) struct Case {
     pub(super) hold: Option<Hold>,
     pub(super) verify: bool,
     pub(super) refused_secret: Option<Box<str>>,
-    /// The last try mended it, as far as the driver says. Whether it stayed so shows at the next look.
-    pub(super) mended: bool,
+    /// The last try repaired it, as far as the driver says. Whether it stayed so shows at the next look.
+    pub(super) repaired: bool,
     well_since: Option<Timestamp>,
     /// Since when no relay serves the driver on the node.
     pub(super) no_relay_since: Option<Timestamp>,
     /// Of the PersistentVolume at the last try.
     pub(super) version: Box<str>,
-    told: BTreeSet<&'static str>,
+    reported: BTreeSet<&'static str>,
 }
 
 impl Case {
@@ -64,44 +64,44 @@ impl Case {
 
     /// As an earlier process left it.
     pub(super) fn restored(now: Timestamp, memory: &Memory) -> Self {
-        let Memory { tries, last, at, not_before, ill, told } = memory;
+        let Memory { tries, last, at, not_before, unhealthy, reported } = memory;
         let hold = match last {
             Last::Unexplained { code } => Some(Hold::Person { why: code.clone() }),
-            Last::None | Last::Mended | Last::Failed => None,
+            Last::None | Last::Healed | Last::Failed => None,
         };
         Self {
             tries: *tries,
             not_before: *not_before,
-            mended: *last == Last::Mended,
+            repaired: *last == Last::Healed,
             hold,
-            // Who is ill has been so since the last try, as far as anybody knows.
-            well_since: (!ill).then_some(*at),
-            told: told.clone(),
+            // Who is unhealthy has been so since the last try, as far as anybody knows.
+            well_since: (!unhealthy).then_some(*at),
+            reported: reported.clone(),
             ..Self::opened(now)
         }
     }
 
     pub(super) fn is_wanted(&self) -> bool {
-        self.ill.is_some() || self.check || self.person
+        self.unhealthy.is_some() || self.check || self.person
     }
 
-    /// Counts as ill: reported so, or found so by a check.
-    pub(super) fn is_ill(&self) -> bool {
-        !self.mended && (self.ill.is_some() || (self.check && self.tries > 0))
+    /// Counts as unhealthy: reported so, or found so by a check.
+    pub(super) fn is_unhealthy(&self) -> bool {
+        !self.repaired && (self.unhealthy.is_some() || (self.check && self.tries > 0))
     }
 
     /// Since when there is something to do.
     pub(super) fn since(&self) -> Option<Timestamp> {
-        self.ill.as_ref().map(|complaint| complaint.since.min(complaint.seen)).or(self.opened)
+        self.unhealthy.as_ref().map(|complaint| complaint.since.min(complaint.seen)).or(self.opened)
     }
 
     pub(super) fn complaint(&self) -> Option<(Reason, Timestamp)> {
-        self.ill.as_ref().map(|complaint| (complaint.reason.clone(), complaint.since))
+        self.unhealthy.as_ref().map(|complaint| (complaint.reason.clone(), complaint.since))
     }
 
     pub(super) fn complain(&mut self, now: Timestamp, complaint: Complaint, steady: SignedDuration) {
-        if let Some(ill) = &mut self.ill {
-            ill.reason = complaint.reason;
+        if let Some(unhealthy) = &mut self.unhealthy {
+            unhealthy.reason = complaint.reason;
             return;
         }
         if self.well_since.is_some_and(|since| now.duration_since(since) >= steady) {
@@ -109,14 +109,14 @@ impl Case {
             *self = Self { check, person, in_flight, version, ..Self::opened(now) };
         }
         self.well_since = None;
-        self.mended = false;
-        self.ill = Some(complaint);
+        self.repaired = false;
+        self.unhealthy = Some(complaint);
     }
 
     pub(super) fn cleared(&mut self, now: Timestamp) {
-        if self.ill.take().is_some() {
+        if self.unhealthy.take().is_some() {
             self.well_since = Some(now);
-            self.told.retain(|label| LASTING.contains(label));
+            self.reported.retain(|label| LASTING.contains(label));
         }
     }
 
@@ -129,10 +129,10 @@ impl Case {
         }
     }
 
-    /// The driver has restarted. What it failed to mend before, it may mend now; the pause after the last try stays.
+    /// The driver has restarted. What it failed to repair before, it may repair now; the pause after the last try stays.
     pub(super) fn check(&mut self) {
         self.check = true;
-        if self.ill.is_none() && !self.in_flight {
+        if self.unhealthy.is_none() && !self.in_flight {
             self.tries = 0;
             self.hold = None;
         }
@@ -144,11 +144,11 @@ impl Case {
         self.unreached = 0;
         self.not_before = None;
         self.hold = None;
-        self.told.clear();
+        self.reported.clear();
     }
 
     /// Nothing is wanted, and nothing is worth remembering. Whatever was tried is remembered for as long as the volume
-    /// must stay well to begin anew, whoever asked for it.
+    /// must stay healthy to start over, whichever caller asked for it.
     pub(super) fn is_over(&mut self, now: Timestamp, policy: &Policy) -> bool {
         if self.is_wanted() || self.in_flight {
             return false;
@@ -165,7 +165,7 @@ impl Case {
         if let Some(Hold::Person { why }) = &self.hold {
             return Some(Refusal::NeedsPerson { why: why.clone() });
         }
-        (self.tries >= policy.tries && !self.mended)
+        (self.tries >= policy.tries && !self.repaired)
             .then_some(Refusal::GaveUp { tries: self.tries, remedy: Remedy::NodeHealer })
     }
 
@@ -185,20 +185,20 @@ impl Case {
     }
 
     fn settled(&self, policy: &Policy) -> Option<Timestamp> {
-        self.ill.as_ref()?.seen.checked_add(policy.debounce).ok()
+        self.unhealthy.as_ref()?.seen.checked_add(policy.debounce).ok()
     }
 
-    /// Whether this refusal is news. Each kind is told once per episode, and only where something is known to be wrong.
+    /// Whether this refusal is news. Each kind is reported once per episode, and only where something is known to be wrong.
     pub(super) fn is_news(&self, refusal: &Refusal) -> bool {
-        let about_something = self.is_ill() || self.person;
-        refusal.is_told() && about_something && !self.told.contains(refusal.label())
+        let about_something = self.is_unhealthy() || self.person;
+        refusal.is_reported() && about_something && !self.reported.contains(refusal.label())
     }
 
     /// As [`is_news`](Self::is_news), and from now on it is none.
     pub(super) fn tell_once(&mut self, refusal: &Refusal) -> bool {
         let news = self.is_news(refusal);
         if news {
-            self.told.insert(refusal.label());
+            self.reported.insert(refusal.label());
         }
         news
     }
@@ -215,7 +215,7 @@ impl Case {
         self.person &= !by_person;
         self.not_before = if self.person { None } else { now.checked_add(pause).ok() };
         match refusal {
-            // Who may not be mended need not be checked either.
+            // What may not be repaired need not be checked either.
             Refusal::Off { .. }
             | Refusal::Observe { .. }
             | Refusal::AwaitingApproval { .. }
@@ -229,9 +229,9 @@ impl Case {
     pub(super) fn recreated(&mut self, now: Timestamp, outcome: &Outcome, ticket: &Ticket) {
         self.person &= !ticket.by_person;
         self.not_before = None;
-        if outcome.is_well() {
-            self.mended = true;
-            self.well_since = self.ill.is_none().then_some(now);
+        if outcome.is_healthy() {
+            self.repaired = true;
+            self.well_since = self.unhealthy.is_none().then_some(now);
         }
     }
 
@@ -245,7 +245,7 @@ impl Case {
     ) {
         let Ticket { complaint, by_person, .. } = ticket;
         // A complaint may be cleared before the driver's answer arrives: the agent has seen the heal first.
-        let only_checked = complaint.is_none() && self.ill.is_none() && !by_person;
+        let only_checked = complaint.is_none() && self.unhealthy.is_none() && !by_person;
         self.person &= !by_person;
         match outcome {
             Outcome::Well { .. } if only_checked => {
@@ -255,10 +255,10 @@ impl Case {
             }
             Outcome::Well { .. } => {
                 self.check = false;
-                self.mended = true;
+                self.repaired = true;
                 self.tries = self.tries.saturating_add(1);
                 self.unreached = 0;
-                self.well_since = self.ill.is_none().then_some(now);
+                self.well_since = self.unhealthy.is_none().then_some(now);
                 self.hold = None;
                 self.verify = false;
                 self.refused_secret = None;
@@ -267,8 +267,8 @@ impl Case {
             Outcome::NotReached { .. } | Outcome::SecretUnchanged => {
                 self.unreached = self.unreached.saturating_add(1);
             }
-            Outcome::StillIll { .. } | Outcome::Failed { .. } | Outcome::Lost { .. } => {
-                self.mended = false;
+            Outcome::StillUnhealthy { .. } | Outcome::Failed { .. } | Outcome::Lost { .. } => {
+                self.repaired = false;
                 self.tries = self.tries.saturating_add(1);
                 self.unreached = 0;
             }

@@ -20,7 +20,7 @@ pub(super) type Closed = (Remedy, Refusal);
 impl Triage {
     /// The remedies for a case that are switched on, in their order.
     pub(super) fn ladder(&self, case: &Case) -> impl Iterator<Item = Remedy> {
-        let of_reason = case.ill.as_ref().map_or(&[][..], |complaint| complaint.reason.remedies());
+        let of_reason = case.unhealthy.as_ref().map_or(&[][..], |complaint| complaint.reason.remedies());
         let asked = case.check || case.person;
         let first = (asked && !of_reason.contains(&Remedy::NodeHealer)).then_some(Remedy::NodeHealer);
         let has = |remedy: &Remedy| self.policy.has(*remedy);
@@ -40,7 +40,8 @@ impl Triage {
             if refusal.holds_ladder() {
                 return Err(refusal);
             }
-            let keeps = closed.as_ref().is_some_and(|(_, before)| before.is_told() && !refusal.is_told());
+            let keeps =
+                closed.as_ref().is_some_and(|(_, before)| before.is_reported() && !refusal.is_reported());
             // A remedy that nobody switched on is the least interesting of all.
             let off = closed.is_some() && matches!(refusal, Refusal::Off { .. });
             if !keeps && !off {
@@ -80,7 +81,7 @@ impl Triage {
             return Some(refusal);
         }
         // A relay that is away for a moment, as while its agent restarts, may still help.
-        let began = case.ill.as_ref().map(|complaint| complaint.seen).max(case.no_relay_since);
+        let began = case.unhealthy.as_ref().map(|complaint| complaint.seen).max(case.no_relay_since);
         let until = began.and_then(|began| began.checked_add(recreate.debounce).ok());
         if let Some(until) = until.filter(|until| *until > now && !case.person) {
             return Some(Refusal::Debounce { until });
@@ -139,7 +140,7 @@ impl Triage {
 
     fn is_approved(&self, now: Timestamp, case: &Case, approval: Approval) -> bool {
         // Nobody can have agreed to a mere check.
-        let since = case.ill.as_ref().and_then(|_| case.since());
+        let since = case.unhealthy.as_ref().and_then(|_| case.since());
         since.is_some_and(|since| consents(&self.policy, now, since, approval))
     }
 }

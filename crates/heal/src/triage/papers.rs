@@ -10,12 +10,12 @@ use crate::mode::Ruling;
 use crate::place::Place;
 use crate::refusal::Refusal;
 
-/// The right to look at a volume and maybe to act on it. Nobody else has one for the same volume.
+/// The right to check a volume and maybe to act on it. Nobody else has one for the same volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ticket {
     pub place: Place,
     pub(super) number: u64,
-    /// Somebody reported it ill, so it must be seen again before anything is done.
+    /// Somebody reported it unhealthy, so it must be seen again before anything is done.
     pub ask_again: bool,
     /// The driver did not know the volume at the last try, so its existence must be made sure of.
     pub verify: bool,
@@ -41,9 +41,9 @@ impl Ticket {
     }
 }
 
-/// A decision not to act, to be told to people.
+/// A decision not to act, to be reported to people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct RefusalReport {
     pub place: Place,
     pub refusal: Refusal,
     pub complaint: Option<(Reason, Timestamp)>,
@@ -52,13 +52,13 @@ pub struct Told {
 /// What is to be done next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Look at it once more, then hand what was seen to [`Triage::examined`].
+    /// Check it again, then hand what was seen to [`Triage::examined`].
     Examine(Ticket),
-    /// Nothing is done, which was not told yet in this episode.
-    Skip(Told),
-    /// Too many are ill at once; nothing is done from now on.
+    /// Nothing is done, which was not reported yet in this episode.
+    Skip(RefusalReport),
+    /// Too many are unhealthy at the same time; nothing is done from now on.
     Braked(Brake),
-    /// Few enough are ill again.
+    /// Few enough are unhealthy again.
     Released(Brake),
 }
 
@@ -94,13 +94,13 @@ pub enum Approval {
     Given(Timestamp),
 }
 
-/// Whether the volume is still ill.
+/// Whether the volume is still unhealthy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Again {
-    StillIll,
+    StillUnhealthy,
     Well,
     NotSeen(Box<str>),
-    /// Nobody reported it ill; the driver will check it.
+    /// Nobody reported it unhealthy; the driver will check it.
     NotAsked,
 }
 
@@ -110,7 +110,7 @@ pub enum Verdict {
     /// Act now with this remedy, for which it is the attempt of this number; then hand the outcome to [`Triage::done`]. What
     /// somebody reported is probed again before; if that does not confirm it, [`Triage::not_confirmed`] ends this.
     Act { remedy: Remedy, nth: u32 },
-    /// It is well by now. Nothing to do.
+    /// It is healthy by now. Nothing to do.
     Well,
     /// Nothing is done. `tell` says whether that is news.
     Skip { refusal: Refusal, tell: bool },

@@ -66,7 +66,7 @@ impl Recreations {
                 attempts.refused = 0;
                 policy.cooldown
             }
-            Outcome::StillIll { .. } | Outcome::Failed { .. } | Outcome::Lost { .. } => {
+            Outcome::StillUnhealthy { .. } | Outcome::Failed { .. } | Outcome::Lost { .. } => {
                 attempts.nodes.insert(place.node.clone());
                 attempts.tries = attempts.tries.saturating_add(1);
                 attempts.refused = 0;
@@ -101,7 +101,7 @@ impl Recreations {
         if self.volumes.is_empty() {
             return;
         }
-        let busy = cases.iter().filter(|(_, case)| case.ill.is_some() || case.in_flight);
+        let busy = cases.iter().filter(|(_, case)| case.unhealthy.is_some() || case.in_flight);
         let busy: HashSet<Volume> = busy.map(|(place, _)| place.volume()).collect();
         self.volumes.retain(|volume, attempts| {
             if busy.contains(volume) {

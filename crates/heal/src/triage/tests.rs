@@ -60,7 +60,7 @@ impl Desk {
             now: "2026-11-16T12:00:00Z".parse().unwrap(),
             mode: Mode::Auto,
             approval: Approval::None,
-            again: Again::StillIll,
+            again: Again::StillUnhealthy,
             version: "1",
             recreate: None,
         }
@@ -70,7 +70,7 @@ impl Desk {
         self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
     }
 
-    fn ill(&mut self, place: &Place) {
+    fn unhealthy(&mut self, place: &Place) {
         assert!(self.triage.complain(self.now, place, WellKnown::MounterDead.into(), self.now));
     }
 
@@ -95,11 +95,11 @@ impl Desk {
         self.triage.examined(self.now, ticket, &exam, &self.stage)
     }
 
-    /// The labels of what happens now: `examine`, or what is told.
+    /// The labels of what happens now: `examine`, or what is reported.
     fn story(&mut self) -> String {
         let tell = |step: &Step| match step {
             Step::Examine(_) => "examine".to_owned(),
-            Step::Skip(told) => format!("skip:{}", told.refusal.label()),
+            Step::Skip(reported) => format!("skip:{}", reported.refusal.label()),
             Step::Braked(_) => "braked".to_owned(),
             Step::Released(_) => "released".to_owned(),
         };
@@ -158,7 +158,7 @@ fn well() -> Outcome {
 #[test]
 fn nothing_is_done_before_it_has_lasted() {
     let mut desk = Desk::new();
-    desk.ill(&place("v"));
+    desk.unhealthy(&place("v"));
     assert_eq!(desk.story(), "");
     desk.wait(9);
     assert_eq!(desk.story(), "");
@@ -170,19 +170,19 @@ fn nothing_is_done_before_it_has_lasted() {
 #[test]
 fn what_passes_by_itself_is_left_alone() {
     let mut desk = Desk::new();
-    desk.ill(&place("v"));
+    desk.unhealthy(&place("v"));
     desk.wait(5);
     desk.triage.cleared(desk.now, &place("v"));
     desk.wait(60);
     assert_eq!(desk.story(), "");
-    // Debounce begins anew with the next complaint.
-    desk.ill(&place("v"));
+    // Debounce starts over with the next complaint.
+    desk.unhealthy(&place("v"));
     desk.wait(9);
     assert_eq!(desk.story(), "");
 }
 
 #[test]
-fn only_what_a_node_plugin_can_mend_is_taken_on() {
+fn only_what_a_node_plugin_can_repair_is_taken_on() {
     let mut desk = Desk::new();
     for &reason in WellKnown::ALL {
         let taken = desk.triage.complain(desk.now, &place(reason.name()), reason.into(), desk.now);
@@ -194,14 +194,14 @@ fn only_what_a_node_plugin_can_mend_is_taken_on() {
 #[test]
 fn it_is_seen_again_right_before_acting() {
     for (again, expected) in [
-        (Again::StillIll, "Act"),
+        (Again::StillUnhealthy, "Act"),
         (Again::Well, "Well"),
         (Again::NotSeen("the agent is silent".into()), "not_seen"),
         (Again::NotAsked, "not_seen"),
     ] {
         let mut desk = Desk::new();
         desk.again = again;
-        desk.ill(&place("v"));
+        desk.unhealthy(&place("v"));
         desk.wait(10);
         let ticket = desk.ticket().unwrap();
         let seen = match desk.examine(&ticket) {
@@ -226,7 +226,7 @@ fn each_mode_does_what_it_says() {
         for (person, expected) in [(false, by_itself), (true, for_a_person)] {
             let mut desk = Desk::new();
             desk.mode = mode;
-            desk.ill(&place("v"));
+            desk.unhealthy(&place("v"));
             desk.wait(10);
             if person {
                 desk.triage.person(desk.now, &place("v"));
@@ -243,23 +243,23 @@ fn each_mode_does_what_it_says() {
 }
 
 #[test]
-fn observing_is_told_once_per_episode() {
+fn observing_is_reported_once_per_episode() {
     let mut desk = Desk::new();
     desk.mode = Mode::Observe;
-    let mut told = 0;
+    let mut reported = 0;
     for _ in 0..3 {
-        desk.ill(&place("v"));
+        desk.unhealthy(&place("v"));
         for _ in 0..60 {
             if let Some(ticket) = desk.ticket()
                 && let Verdict::Skip { tell: true, .. } = desk.examine(&ticket)
             {
-                told += 1;
+                reported += 1;
             }
             desk.wait(10);
         }
         desk.triage.cleared(desk.now, &place("v"));
     }
-    assert_eq!(told, 3);
+    assert_eq!(reported, 3);
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn consent_counts_for_the_episode_it_was_given_in() {
     let mut desk = Desk::new();
     desk.mode = Mode::Approve;
     let before = desk.now - SignedDuration::from_secs(1);
-    desk.ill(&place("v"));
+    desk.unhealthy(&place("v"));
     let during = desk.now + SignedDuration::from_secs(20);
     let future = desk.now + SignedDuration::from_hours(9);
     for (given, acts) in [(before, false), (future, false), (during, true)] {
@@ -283,8 +283,8 @@ fn consent_counts_for_the_episode_it_was_given_in() {
 #[test]
 fn a_volume_has_one_at_a_time_on_whatever_node() {
     let mut desk = Desk::new();
-    desk.ill(&on("n1", "shared"));
-    desk.ill(&on("n2", "shared"));
+    desk.unhealthy(&on("n1", "shared"));
+    desk.unhealthy(&on("n2", "shared"));
     desk.wait(10);
     assert_eq!(desk.story(), "examine");
     assert_eq!(desk.story(), "");
@@ -296,7 +296,7 @@ fn budgets_hold_per_node_and_for_the_cluster() {
     let mut desk = Desk::with(Policy { node_budget: 2, cluster_budget: 3, ..Policy::default() });
     for node in ["n1", "n2"] {
         for volume in 0..5 {
-            desk.ill(&on(node, &format!("{node}-{volume}")));
+            desk.unhealthy(&on(node, &format!("{node}-{volume}")));
         }
     }
     desk.wait(10);
@@ -324,7 +324,7 @@ fn nothing_is_done_on_nodes_that_are_down_cordoned_or_unknown() {
     ] {
         let mut desk = Desk::new();
         desk.stage.nodes.insert("n1".into(), state);
-        desk.ill(&place("v"));
+        desk.unhealthy(&place("v"));
         desk.triage.person(desk.now, &place("v"));
         desk.wait(10);
         assert_eq!(desk.story(), label);
@@ -338,7 +338,7 @@ fn nothing_is_done_on_nodes_that_are_down_cordoned_or_unknown() {
 #[test]
 fn a_node_that_goes_during_the_exam_stops_it() {
     let mut desk = Desk::new();
-    desk.ill(&place("v"));
+    desk.unhealthy(&place("v"));
     desk.wait(10);
     let ticket = desk.ticket().unwrap();
     desk.stage.nodes.insert("n1".into(), NodeState::Cordoned);
@@ -353,7 +353,7 @@ fn a_node_that_goes_during_the_exam_stops_it() {
 fn without_a_relay_nothing_is_done_and_nobody_bothered() {
     let mut desk = Desk::new();
     desk.stage.relays = false;
-    desk.ill(&place("v"));
+    desk.unhealthy(&place("v"));
     desk.wait(10);
     assert_eq!(desk.story(), "");
 }
@@ -363,7 +363,7 @@ fn the_brake_holds_when_many_fail_together() {
     let mut desk = Desk::new();
     desk.stage.in_use = Some(50);
     for volume in 0..50 {
-        desk.ill(&on(&format!("n{}", volume % 7), &format!("v{volume}")));
+        desk.unhealthy(&on(&format!("n{}", volume % 7), &format!("v{volume}")));
     }
     desk.wait(10);
     let story = desk.story();
@@ -371,8 +371,8 @@ fn the_brake_holds_when_many_fail_together() {
     assert_eq!((braked, skipped), (2, 50), "for the driver and for the cluster: {story}");
     assert!(!story.contains("examine"));
     desk.triage.person(desk.now, &on("n0", "v0"));
-    let told = desk.story();
-    assert!(!told.contains("examine"), "not even for a person: {told}");
+    let reported = desk.story();
+    assert!(!reported.contains("examine"), "not even for a person: {reported}");
     desk.wait(3600);
     assert_eq!(desk.story(), "", "told once");
     for volume in 0..47 {
@@ -387,10 +387,10 @@ fn the_brake_lets_single_trouble_pass_and_does_not_chatter() {
     let mut desk = Desk::new();
     desk.stage.in_use = Some(100);
     for volume in 0..20 {
-        desk.ill(&place(&format!("v{volume}")));
+        desk.unhealthy(&place(&format!("v{volume}")));
     }
     assert_eq!(desk.story(), "", "20 of 100 are not more than 20 percent");
-    desk.ill(&place("v20"));
+    desk.unhealthy(&place("v20"));
     assert!(desk.story().contains("braked"));
     for volume in 0..10 {
         desk.triage.cleared(desk.now, &place(&format!("v{volume}")));
@@ -404,11 +404,11 @@ fn the_brake_lets_single_trouble_pass_and_does_not_chatter() {
 fn the_brake_can_come_during_the_exam() {
     let mut desk = Desk::new();
     desk.stage.in_use = None;
-    desk.ill(&place("v"));
+    desk.unhealthy(&place("v"));
     desk.wait(10);
     let ticket = desk.ticket().unwrap();
     for volume in 0..9 {
-        desk.ill(&place(&format!("v{volume}")));
+        desk.unhealthy(&place(&format!("v{volume}")));
     }
     assert!(matches!(desk.examine(&ticket), Verdict::Skip { refusal: Refusal::Brake { .. }, tell: true }));
     assert!(desk.story().contains("braked"), "and is told");
@@ -451,7 +451,7 @@ fn a_dry_run_says_what_a_person_would_get_and_changes_nothing() {
 fn memory_is_bounded() {
     let mut desk = Desk::with(Policy { most_cases: 10, ..Policy::default() });
     for volume in 0..10 {
-        desk.ill(&place(&format!("v{volume}")));
+        desk.unhealthy(&place(&format!("v{volume}")));
     }
     assert!(!desk.triage.check(desk.now, &place("one more")));
     desk.triage.cleared(desk.now, &place("v3"));

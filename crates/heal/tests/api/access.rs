@@ -1,4 +1,4 @@
-//! Who gets in, and who is told why not.
+//! Who gets in, and who is informed why not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,7 +99,7 @@ async fn a_relay_of_another_node_gets_no_token() {
     let refused = why(ask(&Relayed { certificates: Arc::default(), ..honest.clone() }).await);
     assert!(refused.contains("names no certificate") && refused.contains("upgrade the agent"), "{refused}");
     assert_eq!(metrics.refused(Refused::Handshake), 0, "it was dialled");
-    assert!(ask(&honest).await.is_well());
+    assert!(ask(&honest).await.is_healthy());
     relay.stop().await;
     captured.stop().await;
 }
@@ -129,7 +129,7 @@ async fn the_scheme_of_csi_addons_takes_any_token() {
     let pv = stage.volume("data", "vol-1").await;
     let any = stage.token("stranger", Some(CSI_ADDONS_AUDIENCE)).await;
     std::fs::write(stage.token_file(), any).unwrap();
-    assert!(stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await.is_well());
+    assert!(stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await.is_healthy());
     std::fs::write(stage.token_file(), "made-up").unwrap();
     let refused = why(stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await);
     assert!(refused.contains("does not take the token"), "{refused}");
@@ -156,7 +156,7 @@ async fn who_proves_nothing_is_asked_only_by_name_and_gets_another_token() {
     assert!(refused.contains("names no certificate"), "{refused}");
     assert!(fake.asked().is_empty());
     // The token of all other relays would be refused here: it is for another audience.
-    assert!(ask(&stage.driver).await.is_well());
+    assert!(ask(&stage.driver).await.is_healthy());
     relay.stop().await;
 }
 
@@ -186,7 +186,7 @@ async fn a_token_that_the_api_server_accepts_is_sent_to_nobody() {
 
     std::fs::write(&token, stage.token("volmedic-hub", Some(CSI_ADDONS_AUDIENCE)).await).unwrap();
     trust.check(&stage.client).await.unwrap();
-    assert!(dialer.ask(&relayed, request(&pv), DEADLINE).await.is_well());
+    assert!(dialer.ask(&relayed, request(&pv), DEADLINE).await.is_healthy());
     relay.stop().await;
 }
 
@@ -199,7 +199,7 @@ async fn a_relay_whose_pod_was_replaced_is_not_dialled() {
     let relay = stage.relay(&fake, &metrics).await;
     let pv = stage.volume("data", "vol-1").await;
     let relayed = stage.relayed(&relay).await;
-    assert!(stage.dialer().ask(&relayed, request(&pv), DEADLINE).await.is_well());
+    assert!(stage.dialer().ask(&relayed, request(&pv), DEADLINE).await.is_healthy());
     let asked = fake.asked().len();
     let pods =
         kube::Api::<k8s_openapi::api::core::v1::Pod>::namespaced(stage.client.clone(), &stage.namespace);
@@ -212,7 +212,7 @@ async fn a_relay_whose_pod_was_replaced_is_not_dialled() {
     let refused = why(stage.dialer().ask(&relayed, request(&pv), DEADLINE).await);
     assert!(refused.contains("agent-x was replaced by another one"), "{refused}");
     assert_eq!(fake.asked().len(), asked);
-    assert!(stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await.is_well());
+    assert!(stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await.is_healthy());
     relay.stop().await;
 }
 
@@ -229,7 +229,7 @@ async fn each_node_gets_a_token_that_is_of_no_use_at_another() {
     // With the rights that are shipped.
     let hub = stage.plane.client_for(&stage.namespace, "volmedic-hub").await.unwrap();
     let dialer = Dialer::new(hub, Trust { token: None, ..stage.trust() });
-    assert!(dialer.ask(&relayed, request(&pv), DEADLINE).await.is_well());
+    assert!(dialer.ask(&relayed, request(&pv), DEADLINE).await.is_healthy());
     let stolen = stage.token("volmedic-hub", Some(&volmedic_heal::relay::audience_of("another-node"))).await;
     std::fs::write(stage.token_file(), stolen).unwrap();
     let refused = why(stage.dialer().ask(&relayed, request(&pv), DEADLINE).await);

@@ -1,4 +1,4 @@
-//! A driver's csi-addons socket: introduces itself, and heals as it is told.
+//! A driver's csi-addons socket: introduces itself, and heals as the test sets.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// Heals everything at once.
+    /// Heals everything at the same time.
     pub(crate) fn new(name: &str, folder: &Path) -> Self {
         Self {
             name: name.to_owned(),

@@ -17,21 +17,21 @@ use volmedic_testkit::objects;
 use crate::driver::{Fake, Serving};
 use crate::stage::{PATIENCE, Stage, eventually};
 
-/// Sees what it is told to see.
+/// Sees what it is asked to see.
 #[derive(Clone)]
-struct Told {
-    ill: Arc<Mutex<bool>>,
+struct Reported {
+    unhealthy: Arc<Mutex<bool>>,
     records: Arc<Mutex<Vec<Record>>>,
 }
 
-impl Eyes for Told {
+impl Eyes for Reported {
     async fn again(&self, _: &Place) -> Again {
-        if *self.ill.lock().unwrap() { Again::StillIll } else { Again::Well }
+        if *self.unhealthy.lock().unwrap() { Again::StillUnhealthy } else { Again::Well }
     }
 
     async fn confirm(&self, place: &Place, _: &Reason, remedy: Remedy) -> Result<(), Refusal> {
         match self.again(place).await {
-            Again::StillIll => Ok(()),
+            Again::StillUnhealthy => Ok(()),
             _ => Err(Refusal::ProbedHealthy { remedy }),
         }
     }
@@ -41,7 +41,7 @@ impl Eyes for Told {
     }
 }
 
-impl Teller for Told {
+impl Teller for Reported {
     fn tell(&self, record: &Record) {
         self.records.lock().unwrap().push(record.clone());
     }
@@ -50,14 +50,14 @@ impl Teller for Told {
 pub(crate) struct Scene {
     stage: Stage,
     fake: Fake,
-    told: Told,
+    reported: Reported,
     healer: Healer,
     relay: Relay,
     _driver: Serving,
 }
 
 impl Scene {
-    /// A healer with the shipped rights, and a relay whose driver heals as told.
+    /// A healer with the shipped rights, and a relay whose driver heals as set.
     pub(crate) async fn new(
         mode: Mode,
         prepare: impl AsyncFnOnce(&Stage),
@@ -67,7 +67,7 @@ impl Scene {
         prepare(&stage).await;
         let fake = fake(stage.fake());
         let driver = fake.serve();
-        let told = Told { ill: Arc::new(Mutex::new(true)), records: Arc::default() };
+        let reported = Reported { unhealthy: Arc::new(Mutex::new(true)), records: Arc::default() };
         let mut options = Options {
             policy: Policy {
                 debounce: SignedDuration::from_millis(300),
@@ -83,31 +83,37 @@ impl Scene {
         };
         options.rules.default = mode;
         let client = stage.plane.client_for(&stage.namespace, "volmedic-hub").await.unwrap();
-        let healer =
-            Healer::start(&client, options, stage.dialer(), told.clone(), told.clone(), Metrics::default());
+        let healer = Healer::start(
+            &client,
+            options,
+            stage.dialer(),
+            reported.clone(),
+            reported.clone(),
+            Metrics::default(),
+        );
         let relay = stage.relay(&fake, &volmedic_heal::relay::Metrics::default()).await;
-        Self { stage, fake, told, healer, relay, _driver: driver }
+        Self { stage, fake, reported, healer, relay, _driver: driver }
     }
 
     fn place(&self, handle: &str) -> Place {
         Place::new(self.stage.driver.as_str(), handle, self.stage.node.as_str())
     }
 
-    fn ill(&self, handle: &str, pv: &str) {
+    fn unhealthy(&self, handle: &str, pv: &str) {
         let (place, since) = (self.place(handle), Timestamp::now());
         let reason = WellKnown::MounterDead.into();
-        assert!(self.healer.handle().tell(Trigger::Ill { place, pv: pv.into(), reason, since }));
+        assert!(self.healer.handle().tell(Trigger::Unhealthy { place, pv: pv.into(), reason, since }));
     }
 
     fn reasons(&self, handle: &str) -> Vec<&'static str> {
-        let records = self.told.records.lock().unwrap();
+        let records = self.reported.records.lock().unwrap();
         let about = records
             .iter()
             .filter(|record| record.place.as_ref().is_some_and(|place| *place.handle == *handle));
         about.map(|record| record.news.reason()).collect()
     }
 
-    /// The driver was asked about this volume and no other. Where it stays ill, it is asked again and again.
+    /// The driver was asked about this volume and no other. Where it stays unhealthy, it is asked again and again.
     fn asked_about(&self, handle: &str) -> bool {
         let asked = self.asked();
         !asked.is_empty() && asked.iter().all(|volume| volume == handle)
@@ -164,7 +170,7 @@ async fn volumes_of_a_driver_that_attaches_nothing_are_found_through_pods() {
 }
 
 #[tokio::test]
-async fn an_ill_volume_is_mended_and_the_story_told_in_order() {
+async fn an_unhealthy_volume_is_repaired_and_the_story_reported_in_order() {
     let scene = Scene::new(
         Mode::Auto,
         async |stage| {
@@ -175,12 +181,12 @@ async fn an_ill_volume_is_mended_and_the_story_told_in_order() {
     )
     .await;
     let pv = format!("pv-{}-data", scene.stage.namespace);
-    scene.ill("vol-1", &pv);
+    scene.unhealthy("vol-1", &pv);
     eventually("it is mended", async || scene.reasons("vol-1").contains(&"HealingSucceeded")).await;
-    *scene.told.ill.lock().unwrap() = false;
-    // As long as it was seen to be ill it may have been tried again.
+    *scene.reported.unhealthy.lock().unwrap() = false;
+    // As long as it was seen to be unhealthy it may have been tried again.
     assert_eq!(scene.reasons("vol-1")[..2], ["HealingStarted", "HealingSucceeded"]);
-    let records = scene.told.records.lock().unwrap().clone();
+    let records = scene.reported.records.lock().unwrap().clone();
     let of = |reason: &str| records.iter().find(|record| record.news.reason() == reason).unwrap();
     let started = of("HealingStarted");
     let kinds: Vec<_> = started.about.iter().map(|object| (object.kind, &*object.name)).collect();
@@ -200,16 +206,16 @@ async fn observing_asks_nobody_and_says_what_it_would_do() {
     let scene =
         Scene::new(Mode::Observe, async |stage| drop(stage.volume("data", "vol-1").await), |fake| fake).await;
     let pv = format!("pv-{}-data", scene.stage.namespace);
-    scene.ill("vol-1", &pv);
+    scene.unhealthy("vol-1", &pv);
     eventually("it is told", async || scene.reasons("vol-1") == ["HealingSkipped"]).await;
-    let text = scene.told.records.lock().unwrap()[0].text();
+    let text = scene.reported.records.lock().unwrap()[0].text();
     assert!(text.contains("healing only observes by default; it would ask the node plugin"), "{text}");
     let handle = scene.healer.handle();
     let claims = Api::<k8s_openapi::api::core::v1::PersistentVolumeClaim>::namespaced(
         scene.stage.client.clone(),
         &scene.stage.namespace,
     );
-    // Nobody uses it, so there is no place to mend it at.
+    // Nobody uses it, so there is no place to repair it at.
     let answer = handle.person(&scene.stage.namespace, "data", false).await.unwrap();
     assert!(answer.is_empty(), "{answer:?}");
     assert!(scene.fake.asked().is_empty());
@@ -225,7 +231,7 @@ async fn a_consent_on_the_claim_opens_the_way() {
     let scene =
         Scene::new(Mode::Approve, async |stage| drop(stage.volume("data", "vol-1").await), |fake| fake).await;
     let pv = format!("pv-{}-data", scene.stage.namespace);
-    scene.ill("vol-1", &pv);
+    scene.unhealthy("vol-1", &pv);
     eventually("it is told", async || scene.reasons("vol-1") == ["HealingSkipped"]).await;
     let claims = Api::<k8s_openapi::api::core::v1::PersistentVolumeClaim>::namespaced(
         scene.stage.client.clone(),
@@ -255,11 +261,11 @@ async fn a_person_gets_an_answer() {
     let ask = async |claim: &str, dry_run| handle.person(&namespace, claim, dry_run).await.unwrap();
     eventually("a relay is there", async || {
         let answer = ask("data", true).await;
-        matches!(&answer[..], [(at, Answer::WouldMend(how))] if *at == place && how.starts_with("NodeHealer: "))
+        matches!(&answer[..], [(at, Answer::WouldHeal(how))] if *at == place && how.starts_with("NodeHealer: "))
     })
     .await;
     assert!(scene.fake.asked().is_empty(), "a dry run");
-    assert_eq!(ask("data", false).await, [(place.clone(), Answer::StillIll("no luck".into()))]);
+    assert_eq!(ask("data", false).await, [(place.clone(), Answer::StillUnhealthy("no luck".into()))]);
     let missing = ask("missing", false).await;
     assert!(matches!(&missing[0].1, Answer::Failed(why) if why.contains("does not exist")), "{missing:?}");
 

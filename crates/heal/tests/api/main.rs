@@ -1,4 +1,4 @@
-//! Relay and healer on a real API server, with a driver that does what a test tells it to.
+//! Relay and healer on a real API server, with a driver that does what a test sets.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
 mod access;

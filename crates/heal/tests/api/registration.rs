@@ -37,7 +37,7 @@ async fn it_has_the_names_owners_and_annotations_that_csi_addons_gives_it() {
 }
 
 #[tokio::test]
-async fn a_restarted_driver_is_registered_anew_and_a_deleted_registration_comes_back() {
+async fn a_restarted_driver_is_registered_again_and_a_deleted_registration_comes_back() {
     let stage = Stage::new().await;
     let fake = stage.fake();
     let driver = fake.serve();

@@ -59,7 +59,7 @@ async fn the_driver_gets_what_kubelet_would_give_it() {
     std::fs::create_dir_all(folder.join(sha256("vol-s")).join("globalmount")).unwrap();
 
     let asked = HealRequest { volume_handle: "vol-s".into(), node: stage.node.clone(), ..request(&pv) };
-    assert!(stage.dialer().ask(&stage.relayed(&relay).await, asked, DEADLINE).await.is_well());
+    assert!(stage.dialer().ask(&stage.relayed(&relay).await, asked, DEADLINE).await.is_healthy());
     let asked = fake.asked();
     let paths: Vec<_> = asked.iter().map(|asked| asked.volume_path.clone()).collect();
     assert_eq!(paths, targets.map(|target| target.display().to_string()));
@@ -94,7 +94,7 @@ impl io::Write for Paper {
     }
 }
 
-/// Whatever any test of this program logs meanwhile is looked at, too; they all use the same secret.
+/// Everything that any test of this program logs meanwhile is checked, too; they all use the same secret.
 #[tokio::test]
 async fn a_secret_is_in_no_log_no_answer_and_no_metric() {
     let paper = Paper::default();
@@ -123,7 +123,7 @@ async fn a_secret_is_in_no_log_no_answer_and_no_metric() {
     let pv = secretive(&stage).await;
     stage.publish(&pv, "uid-1");
     let first = stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await;
-    assert_eq!(first, Outcome::StillIll { message: "mount -o pass=[secret] failed".into() });
+    assert_eq!(first, Outcome::StillUnhealthy { message: "mount -o pass=[secret] failed".into() });
     stage.publish(&pv, "uid-2");
     let second = stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await;
     assert_eq!(fake.asked().last().unwrap().secrets["password"], SECRET, "it did reach the driver");
@@ -142,7 +142,7 @@ async fn a_secret_is_in_no_log_no_answer_and_no_metric() {
 }
 
 #[tokio::test]
-async fn the_drivers_own_error_is_told_apart_and_a_refused_secret_is_not_sent_twice() {
+async fn the_drivers_own_error_is_distinguished_and_a_refused_secret_is_not_sent_twice() {
     let stage = Stage::new().await;
     let fake = stage.fake().that(|_| Err(Status::unauthenticated("who are you")));
     let (_driver, metrics) = (fake.serve(), Metrics::default());
@@ -199,7 +199,7 @@ async fn every_code_of_the_driver_comes_back_as_it_was() {
 }
 
 #[tokio::test]
-async fn what_is_not_to_be_mended_here_never_reaches_the_driver() {
+async fn what_is_not_to_be_repaired_here_never_reaches_the_driver() {
     let stage = Stage::new().await;
     let fake = stage.fake();
     let (_driver, metrics) = (fake.serve(), Metrics::default());
@@ -285,7 +285,7 @@ async fn one_volume_has_one_heal_at_a_time_and_it_outlives_its_caller() {
     release.send(()).unwrap();
     release.send(()).unwrap();
     eventually("the volume is free again", async || {
-        stage.dialer().ask(&relayed, request(&pv), DEADLINE).await.is_well()
+        stage.dialer().ask(&relayed, request(&pv), DEADLINE).await.is_healthy()
     })
     .await;
     assert_eq!(fake.asked().len(), 2, "nothing was done twice");
@@ -299,7 +299,7 @@ async fn a_driver_that_is_away_was_not_asked() {
     let (driver, metrics) = (fake.serve(), Metrics::default());
     let relay = stage.relay(&fake, &metrics).await;
     let pv = stage.volume("data", "vol-1").await;
-    assert!(stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await.is_well());
+    assert!(stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await.is_healthy());
     drop(driver);
     eventually("the relay says that the driver is away", async || {
         let outcome = stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await;
@@ -308,7 +308,7 @@ async fn a_driver_that_is_away_was_not_asked() {
     .await;
     let _driver = fake.serve();
     eventually("and that it is back", async || {
-        stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await.is_well()
+        stage.dialer().ask(&stage.relayed(&relay).await, request(&pv), DEADLINE).await.is_healthy()
     })
     .await;
     relay.stop().await;

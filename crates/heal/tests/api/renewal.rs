@@ -63,7 +63,7 @@ async fn heals_go_on_while_the_certificate_is_renewed_twice() {
     let heal = async |relayed: &Relayed| {
         let request = HealRequest { persistent_volume: pv.clone(), ..HealRequest::default() };
         let outcome = dialer.ask(relayed, request, PATIENCE).await;
-        assert!(outcome.is_well(), "{outcome:?} with {relayed:?}");
+        assert!(outcome.is_healthy(), "{outcome:?} with {relayed:?}");
     };
     let (mut current, mut seen) = (first.clone(), BTreeSet::new());
     let mut shown = Vec::new();
@@ -87,7 +87,7 @@ async fn heals_go_on_while_the_certificate_is_renewed_twice() {
     }
     // A heal that began with the first certificate ends as it would have without the others.
     release.send(()).unwrap();
-    assert!(timeout(PATIENCE, under_way).await.unwrap().unwrap().is_well());
+    assert!(timeout(PATIENCE, under_way).await.unwrap().unwrap().is_healthy());
     // The first one is of no use any more.
     let request = HealRequest { persistent_volume: pv.clone(), ..HealRequest::default() };
     let outcome = stage.dialer().ask(&first, request, PATIENCE).await;

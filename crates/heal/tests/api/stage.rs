@@ -214,7 +214,7 @@ impl Stage {
         Dialer::new(self.client.clone(), self.trust())
     }
 
-    /// A bound volume, published for one pod as far as kubelet's folder tells. Answers its PersistentVolume's name.
+    /// A bound volume, published for one pod as far as kubelet's folder shows. Answers its PersistentVolume's name.
     pub(crate) async fn volume(&self, claim: &str, handle: &str) -> String {
         objects::bound_claim(&self.client, &self.namespace, claim, &self.driver, handle).await.unwrap();
         let pv = format!("pv-{}-{claim}", self.namespace);

@@ -1,4 +1,4 @@
-//! One subject's entry: small while all is well.
+//! One subject's entry: small while all is healthy.
 
 use super::Belief;
 use super::note::Note;
@@ -60,7 +60,7 @@ impl Line {
 
     /// The vantages from which this subject cannot be seen.
     pub(super) fn blind_bits(&self) -> u64 {
-        self.notes().filter(|(_, note)| note.is_blind()).fold(0, |bits, (index, _)| bits | bit(index))
+        self.notes().filter(|(_, note)| note.cannot_probe()).fold(0, |bits, (index, _)| bits | bit(index))
     }
 
     /// The note of a vantage, made if there was none.

@@ -1,8 +1,8 @@
-//! What is believed and what was told about one subject from one vantage, and how one follows the other.
+//! What is believed and what was reported about one subject from one vantage, and how one follows the other.
 //!
-//! Two sets are kept: what is *held* (believed now) and what was *told*. Every change that goes out is the
-//! difference between them, so nothing can clear that was not told, and nothing is told twice. Damping is
-//! nothing but not telling the difference for a while.
+//! Two sets are kept: what is *held* (believed now) and what was *reported*. Every change that goes out is the
+//! difference between them, so nothing can clear that was not reported, and nothing is reported twice. Damping is
+//! nothing but not reporting the difference for a while.
 
 use jiff::Timestamp;
 
@@ -11,12 +11,12 @@ use crate::{Change, Condition, Conditions, Ending, Policy, Sight, Status, Subjec
 
 #[derive(Debug, Default)]
 pub(super) struct Note {
-    /// Whether a look has ever succeeded.
+    /// Whether a check has ever succeeded.
     seen: bool,
     /// Put back after a restart, and not judged since.
     recalled: bool,
     held: Vec<Held>,
-    told: Vec<Told>,
+    reported: Vec<Reported>,
     missing: Row,
     unlisted: u32,
     failed: Row,
@@ -27,18 +27,18 @@ pub(super) struct Note {
 }
 
 #[derive(Debug)]
-struct Told {
+struct Reported {
     held: Held,
     /// When it was last spoken of at all, for reminders.
     at: Timestamp,
-    /// When its words were last told, for rewording.
+    /// When its words were last reported, for rewording.
     worded: Timestamp,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Flapping {
     since: Timestamp,
-    told_at: Timestamp,
+    reported_at: Timestamp,
     last_change: Timestamp,
     /// How often it changed since it began.
     changes: u32,
@@ -65,12 +65,22 @@ impl Note {
 
     /// Seen healthy, and nothing else to remember.
     pub(super) fn is_plain(&self) -> bool {
-        let Self { seen, recalled, held, told, missing, unlisted, failed, blind_since, changes, flapping } =
-            self;
+        let Self {
+            seen,
+            recalled,
+            held,
+            reported,
+            missing,
+            unlisted,
+            failed,
+            blind_since,
+            changes,
+            flapping,
+        } = self;
         *seen
             && !*recalled
             && held.is_empty()
-            && told.is_empty()
+            && reported.is_empty()
             && missing.count == 0
             && *unlisted == 0
             && failed.count == 0
@@ -88,7 +98,7 @@ impl Note {
         self.recalled
     }
 
-    pub(super) fn is_blind(&self) -> bool {
+    pub(super) fn cannot_probe(&self) -> bool {
         self.blind_since.is_some()
     }
 
@@ -178,7 +188,7 @@ impl Note {
             None if self.changes.len() > policy.flap_limit as usize => {
                 let since = self.changes.first().copied().unwrap_or(now);
                 let changes = u32::try_from(self.changes.len()).unwrap_or(u32::MAX);
-                let flapping = Flapping { since, told_at: now, last_change: now, changes };
+                let flapping = Flapping { since, reported_at: now, last_change: now, changes };
                 self.flapping = Some(flapping);
                 news.push(self.tell_flapping(flapping));
             }
@@ -196,36 +206,40 @@ impl Note {
         Change::Flapping { changes: flapping.changes, since: flapping.since, now }
     }
 
-    /// Tells what is held and was not told, and what was told and is no longer held.
+    /// Reports what is held and was not reported, and what was reported and is no longer held.
     fn tell_difference(&mut self, policy: &Policy, now: Timestamp, news: &mut Vec<Change>) {
         let (mut same, mut other) = (Vec::new(), Vec::new());
-        for told in std::mem::take(&mut self.told) {
-            let held = self.held.iter().any(|held| held.condition.is_same(&told.held.condition));
-            if held { same.push(told) } else { other.push(told) }
+        for reported in std::mem::take(&mut self.reported) {
+            let held = self.held.iter().any(|held| held.condition.is_same(&reported.held.condition));
+            if held { same.push(reported) } else { other.push(reported) }
         }
         for held in &self.held {
-            let is_same = |told: &Told| told.held.condition.is_same(&held.condition);
+            let is_same = |reported: &Reported| reported.held.condition.is_same(&held.condition);
             if let Some(place) = same.iter().position(is_same) {
-                let mut told = same.swap_remove(place);
-                let reworded = told.held.condition.message != held.condition.message;
-                if reworded && now.duration_since(told.worded) >= policy.reword_every {
-                    told.held.condition.message = held.condition.message.clone();
-                    told.worded = now;
-                    news.push(Change::Reworded { condition: held.condition.clone(), since: told.held.since });
+                let mut reported = same.swap_remove(place);
+                let reworded = reported.held.condition.message != held.condition.message;
+                if reworded && now.duration_since(reported.worded) >= policy.reword_every {
+                    reported.held.condition.message = held.condition.message.clone();
+                    reported.worded = now;
+                    news.push(Change::Reworded {
+                        condition: held.condition.clone(),
+                        since: reported.held.since,
+                    });
                 }
-                self.told.push(told);
+                self.reported.push(reported);
                 continue;
             }
             // The same reason under another status is one story, not an end and a beginning.
-            let earlier = other.iter().position(|told| told.held.condition.reason == held.condition.reason);
+            let earlier =
+                other.iter().position(|reported| reported.held.condition.reason == held.condition.reason);
             let (to, since) = (held.condition.clone(), held.since);
             news.push(match earlier {
                 Some(place) => Change::Changed { from: other.remove(place).held.condition, to, since },
                 None => Change::Appeared { condition: to, since },
             });
-            self.told.push(Told { held: held.clone(), at: now, worded: now });
+            self.reported.push(Reported { held: held.clone(), at: now, worded: now });
         }
-        for Told { held: Held { condition, since }, .. } in other {
+        for Reported { held: Held { condition, since }, .. } in other {
             news.push(Change::Cleared { condition, since, ending: Ending::Recovered });
         }
     }
@@ -237,26 +251,27 @@ impl Note {
         }
         let Some(every) = policy.remind_every else { return news };
         if let Some(flapping) = self.flapping {
-            if now.duration_since(flapping.told_at) >= every {
+            if now.duration_since(flapping.reported_at) >= every {
                 news.push(self.tell_flapping(flapping));
-                self.flapping = Some(Flapping { told_at: now, ..flapping });
+                self.flapping = Some(Flapping { reported_at: now, ..flapping });
             }
             return news;
         }
-        for told in &mut self.told {
-            if now.duration_since(told.at) >= every {
-                told.at = now;
-                let Held { condition, since } = told.held.clone();
+        for reported in &mut self.reported {
+            if now.duration_since(reported.at) >= every {
+                reported.at = now;
+                let Held { condition, since } = reported.held.clone();
                 news.push(Change::Reminder { condition, since });
             }
         }
         news
     }
 
-    /// Ends everything that was told.
+    /// Ends everything that was reported.
     pub(super) fn close(self, ending: Ending) -> Vec<Change> {
-        let told = self.told.into_iter().map(|told| told.held);
-        told.map(|Held { condition, since }| Change::Cleared { condition, since, ending })
+        let reported = self.reported.into_iter().map(|reported| reported.held);
+        reported
+            .map(|Held { condition, since }| Change::Cleared { condition, since, ending })
             .chain(self.flapping.map(|Flapping { since, .. }| Change::Settled { since, ending }))
             .chain(self.blind_since.map(|since| Change::SeesAgain { since, ending }))
             .collect()
@@ -272,13 +287,13 @@ impl Note {
     }
 
     pub(super) fn memo(&self, subject: &Subject, vantage: &Vantage) -> Option<Memo> {
-        let latest = self.told.iter().map(|told| told.at.max(told.worded)).max();
-        let told_at = latest.or(self.flapping.map(|f| f.told_at)).or(self.blind_since)?;
+        let latest = self.reported.iter().map(|reported| reported.at.max(reported.worded)).max();
+        let reported_at = latest.or(self.flapping.map(|f| f.reported_at)).or(self.blind_since)?;
         Some(Memo {
             subject: subject.clone(),
             vantage: vantage.clone(),
-            told: self.told.iter().map(|told| told.held.clone()).collect(),
-            told_at,
+            reported: self.reported.iter().map(|reported| reported.held.clone()).collect(),
+            reported_at,
             blind_since: self.blind_since,
             flapping_since: self.flapping.map(|flapping| flapping.since),
         })
@@ -286,7 +301,7 @@ impl Note {
 
     pub(super) fn recall(
         &mut self,
-        told: Vec<Held>,
+        reported: Vec<Held>,
         at: Timestamp,
         blind_since: Option<Timestamp>,
         flapping_since: Option<Timestamp>,
@@ -294,7 +309,7 @@ impl Note {
         self.seen = true;
         self.recalled = true;
         // A store may hold what no note ever would: the same condition twice, or too many.
-        let ages: Vec<Held> = told;
+        let ages: Vec<Held> = reported;
         let clean = Conditions::new(ages.iter().map(|held| held.condition.clone()));
         self.held = clean
             .into_iter()
@@ -307,10 +322,11 @@ impl Note {
                 Held { condition, since: age.unwrap_or(at) }
             })
             .collect();
-        self.told = self.held.iter().map(|held| Told { held: held.clone(), at, worded: at }).collect();
+        self.reported =
+            self.held.iter().map(|held| Reported { held: held.clone(), at, worded: at }).collect();
         self.blind_since = blind_since;
         // Where it was in its flapping is not remembered: it gets a whole quiet window to settle.
         self.flapping =
-            flapping_since.map(|since| Flapping { since, told_at: at, last_change: at, changes: 0 });
+            flapping_since.map(|since| Flapping { since, reported_at: at, last_change: at, changes: 0 });
     }
 }

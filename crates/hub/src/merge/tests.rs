@@ -141,7 +141,7 @@ fn the_probe_time_moves_only_when_something_else_does() {
 }
 
 #[test]
-fn a_condition_that_a_set_tells_keeps_its_time_while_the_set_changes() {
+fn a_condition_that_a_set_reports_keeps_its_time_while_the_set_changes() {
     let one = facts(vec![view(
         VantageKind::Controller,
         None,
@@ -164,11 +164,11 @@ fn a_condition_that_a_set_tells_keeps_its_time_while_the_set_changes() {
 
 #[test]
 fn an_object_appears_with_trouble_and_goes_a_day_after_recovery() {
-    let ill =
+    let unhealthy =
         facts(vec![view(VantageKind::Host, Some("a"), vec![wrong(Status::Degraded, "X", Since::Unsaid)])]);
     let well = facts(vec![view(VantageKind::Host, Some("a"), vec![])]);
     assert_eq!(decide(at(0), &well, None, KEEP), Decision { action: Action::Nothing, due: None });
-    let first = stored(at(1), &ill, None).expect("ill claims have an object");
+    let first = stored(at(1), &unhealthy, None).expect("ill claims have an object");
     let recovered = decide(at(2), &well, Some(&first), KEEP);
     assert_eq!(recovered.due, Some(at(2 + 24 * 60)));
     let Action::Write(second) = recovered.action else { panic!("a recovery is told") };
@@ -195,11 +195,11 @@ fn nobody_who_looks_is_not_health() {
 
 #[test]
 fn a_vantage_that_was_not_heard_yet_keeps_what_is_stored_and_one_that_was_does_not() {
-    let ill = facts(vec![
+    let unhealthy = facts(vec![
         view(VantageKind::Host, Some("a"), vec![wrong(Status::Degraded, "X", Since::Unsaid)]),
         view(VantageKind::Controller, None, vec![wrong(Status::Degraded, "Y", Since::Unsaid)]),
     ]);
-    let first = merge(at(1), &ill, None);
+    let first = merge(at(1), &unhealthy, None);
     let restarted = Facts { unheard: vec![VantageKind::Host], ..facts(vec![]) };
     let second = merge(at(2), &restarted, Some(&first));
     assert_eq!(lines(&second), ["host/a HealthWarning Degraded/X"]);
@@ -211,13 +211,13 @@ fn an_agent_that_does_not_respond_is_unknown_and_what_it_said_stands() {
     const AGENT: &str = "AgentNotResponding";
     let what = What::Unknown { reason: AGENT.to_owned(), message: "the agent is not responding".to_owned() };
     let unknown = Seen::new(what, Since::Exactly(at(3)));
-    let ill = wrong(Status::Degraded, "X", Since::Exactly(at(1)));
+    let unhealthy = wrong(Status::Degraded, "X", Since::Exactly(at(1)));
     let silent = |seen| facts(vec![view(VantageKind::Host, Some("a"), seen)]);
     let healthy_before = merge(at(4), &silent(vec![unknown.clone()]), None);
     assert_eq!(healthy_before.headline.health, HealthWord::HealthUnknown);
     assert_eq!(healthy_before.headline.reason.as_deref(), Some(AGENT));
-    let ill_before = merge(at(4), &silent(vec![ill, unknown]), None);
-    assert_eq!(lines(&ill_before), ["host/a HealthWarning Degraded/X -/AgentNotResponding"]);
+    let unhealthy_before = merge(at(4), &silent(vec![unhealthy, unknown]), None);
+    assert_eq!(lines(&unhealthy_before), ["host/a HealthWarning Degraded/X -/AgentNotResponding"]);
 
     // After a restart nobody knows yet whether it lives.
     let undetermined = Facts { undetermined: vec!["a".into()], ..silent(vec![]) };
@@ -228,7 +228,7 @@ fn an_agent_that_does_not_respond_is_unknown_and_what_it_said_stands() {
 }
 
 #[test]
-fn what_is_pushed_stands_until_it_expires_or_is_told_anew() {
+fn what_is_pushed_stands_until_it_expires_or_is_reported_again() {
     let push = |conditions, expires| Pushed { source: "smart".into(), conditions, expires };
     let failing = || Condition::new(Status::Degraded, Reason::new("DiskDegrading"), "9 sectors");
     let with = |pushed| Facts { pushed: Some(pushed), ..facts(vec![]) };
@@ -380,7 +380,7 @@ mod properties {
 
 #[test]
 fn who_has_seen_less_leaves_alone_what_others_wrote_from_newer_reports() {
-    let ill = |reason: &str, seen: u64| Facts {
+    let unhealthy = |reason: &str, seen: u64| Facts {
         reports_seen: seen,
         ..facts(vec![view(
             VantageKind::Host,
@@ -388,19 +388,19 @@ fn who_has_seen_less_leaves_alone_what_others_wrote_from_newer_reports() {
             vec![wrong(Status::Degraded, reason, Since::Exactly(at(0)))],
         )])
     };
-    let newest = stored(at(1), &ill("SlowIO", 7), None).unwrap();
-    let newest = stored(at(2), &ill("IOHung", 9), Some(&newest)).unwrap();
+    let newest = stored(at(1), &unhealthy("SlowIO", 7), None).unwrap();
+    let newest = stored(at(2), &unhealthy("IOHung", 9), Some(&newest)).unwrap();
     let soon = at(2) + 10.seconds();
-    let behind = decide(soon, &ill("SlowIO", 8), Some(&newest), KEEP);
+    let behind = decide(soon, &unhealthy("SlowIO", 8), Some(&newest), KEEP);
     assert_eq!((behind.action, behind.due), (Action::Nothing, Some(at(3))));
     let nothing_yet = Facts { reports_seen: 3, ..facts(vec![]) };
     assert_eq!(decide(soon, &nothing_yet, Some(&newest), KEEP).action, Action::Nothing);
-    assert_eq!(decide(soon, &ill("IOHung", 12), Some(&newest), KEEP).action, Action::Nothing);
-    let next = stored(soon, &ill("LegsLost", 12), Some(&newest)).unwrap();
+    assert_eq!(decide(soon, &unhealthy("IOHung", 12), Some(&newest), KEEP).action, Action::Nothing);
+    let next = stored(soon, &unhealthy("LegsLost", 12), Some(&newest)).unwrap();
     let reasons: Vec<_> = next.history.iter().filter_map(|past| past.reason.as_deref()).collect();
     assert_eq!(reasons, ["LegsLost", "IOHung", "SlowIO"]);
     // A store that was restored counts versions from before.
-    let Action::Write(restored) = decide(at(4), &ill("SlowIO", 8), Some(&newest), KEEP).action else {
+    let Action::Write(restored) = decide(at(4), &unhealthy("SlowIO", 8), Some(&newest), KEEP).action else {
         panic!()
     };
     assert_eq!(restored.headline.reason.as_deref(), Some("SlowIO"));

@@ -12,7 +12,7 @@ use super::World;
 use crate::ClaimKey;
 use crate::facts::NO_DRIVER;
 
-/// Reports that wait for the one who sends them, who takes them at once.
+/// Reports that wait for the one who sends them, who takes them all in one step.
 const MOST: usize = 20_000;
 /// A hub that begins reports again what is younger: the one before may have ended before it had sent it. The API server
 /// refuses what it has already, and it keeps events for an hour.

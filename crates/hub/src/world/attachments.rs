@@ -201,7 +201,7 @@ impl World {
     /// Why a volume is not mounted where a pod waits for it, if that is what an agent says: with the most specific cause
     /// that the state of the cluster knows.
     pub(super) fn not_mounted(&self, node: &str, volume: &VolumeId, word: &str, text: &str) -> Option<Seen> {
-        // What else an agent may say of a pod that waits, such as that the driver is not registered yet, is said at once:
+        // What else an agent may say of a pod that waits, such as that the driver is not registered yet, is said immediately:
         // it is part of the normal seconds of starting.
         let why = word.parse::<NotProbed>().ok().filter(|why| *why == NotProbed::NotMounted)?;
         let text = if text.is_empty() { why.meaning() } else { text };

@@ -25,7 +25,7 @@ pub struct Controller {
     pub coverage: ControllerCoverage,
 }
 
-/// Leases of controllers that are looked at; a cluster has a handful of drivers.
+/// Leases of controllers that are checked; a cluster has a handful of drivers.
 const LEASES: usize = 256;
 
 const RUN_AGENT: &str = "Run Volmedic's agent on that node (its DaemonSet); it needs nothing of the driver.";

@@ -12,7 +12,7 @@ use crate::ClaimKey;
 use crate::agents::Life;
 use crate::controllers::Word;
 use crate::facts::{Facts, Seen, Since, Unprobed, View, VolumeId, What};
-use crate::shape::ToldCondition;
+use crate::shape::KubeletCondition;
 use crate::unknown::Unknown;
 
 /// Pods that a message names one by one.
@@ -171,17 +171,18 @@ impl World {
     ) -> Option<View> {
         let (mut spoke, mut seen) = (false, Vec::new());
         for pod in pods {
-            for told in self.users.told(key, pod) {
+            for reported in self.users.reported(key, pod) {
                 spoke = true;
-                let since = told.time().map_or(Since::Unsaid, Since::NotAfter);
-                seen.extend(told.conditions().map(|condition| (condition, since)));
+                let since = reported.time().map_or(Since::Unsaid, Since::NotAfter);
+                seen.extend(reported.conditions().map(|condition| (condition, since)));
             }
         }
         let driver = volume.and_then(|volume| volume.csi.as_ref()).map(|(driver, _)| driver);
         for backend in self.backends.get(node).into_iter().flatten() {
             if driver.is_some_and(|driver| **driver == *backend.name) {
                 let claim = self.claims.get(key);
-                let concerns = |one: &&ToldCondition| claim.is_some_and(|claim| claim.is_concerned_by(one));
+                let concerns =
+                    |one: &&KubeletCondition| claim.is_some_and(|claim| claim.is_concerned_by(one));
                 let concerning = backend.health_conditions.iter().flatten().filter(concerns);
                 for one in concerning {
                     spoke = true;
@@ -191,7 +192,7 @@ impl World {
                 }
             }
         }
-        // Two pods may tell the same at two times: the order in which they are looked at must not matter.
+        // Two pods may say the same at two times: the order in which they are checked must not matter.
         seen.sort_by(|(a, at), (b, bt)| (&a.message, order(*at)).cmp(&(&b.message, order(*bt))));
         let kept = Conditions::new(seen.iter().map(|(condition, _)| condition.clone()));
         let since = |kept: &Condition| {
@@ -235,12 +236,12 @@ impl World {
 }
 
 /// What an agent wrote, made valid: it may have been anybody.
-pub(super) fn seen(told: &HealthCondition) -> Option<Seen> {
-    let since = Since::Exactly(told.last_transition_time.0);
-    match told.condition() {
+pub(super) fn seen(reported: &HealthCondition) -> Option<Seen> {
+    let since = Since::Exactly(reported.last_transition_time.0);
+    match reported.condition() {
         Some(condition) => Some(Seen::new(What::Wrong(condition), since)),
-        None if told.status == ConditionStatus::Unknown => {
-            let what = What::Unknown { reason: told.reason.clone(), message: told.message.clone() };
+        None if reported.status == ConditionStatus::Unknown => {
+            let what = What::Unknown { reason: reported.reason.clone(), message: reported.message.clone() };
             Some(Seen::new(what, since))
         }
         None => None,

@@ -27,8 +27,8 @@ pub struct Patient {
 pub struct Bed {
     pub node: Box<str>,
     /// What the healer can do something about there, and since when, if somebody knows.
-    pub ill: Option<(Reason, Option<Timestamp>)>,
-    /// Why nobody can say right now how it is there.
+    pub unhealthy: Option<(Reason, Option<Timestamp>)>,
+    /// Why it is unknown right now how it is there.
     pub unseen: Option<String>,
 }
 
@@ -46,7 +46,7 @@ impl World {
         Some(probed.flat_map(|group| &group.persistent_volumes).any(|name| name == volume))
     }
 
-    /// From now on [`take_followed`](Self::take_followed) tells which claims may have changed; all that are known have.
+    /// From now on [`take_followed`](Self::take_followed) returns which claims may have changed; all that are known have.
     pub fn follow(&mut self) {
         self.followed = Some(self.claims.keys().cloned().collect());
     }
@@ -117,7 +117,7 @@ impl World {
 fn bed(node: &str, views: &[View], heals: impl Fn(&Reason) -> bool) -> Bed {
     // What has no node is said of the volume wherever it is used.
     let near = |view: &&View| view.node.as_deref().is_none_or(|of| of == node);
-    let mut ill: Option<(Reason, Option<Timestamp>)> = None;
+    let mut unhealthy: Option<(Reason, Option<Timestamp>)> = None;
     let (mut seen_from, mut unseen) = (false, None);
     for view in views.iter().filter(near) {
         seen_from |= view.node.is_some();
@@ -129,12 +129,12 @@ fn bed(node: &str, views: &[View], heals: impl Fn(&Reason) -> bool) -> Bed {
                         Since::Unsaid => None,
                     };
                     // The oldest trouble is the one that the others follow from.
-                    let older = ill.as_ref().is_none_or(|(_, known)| match (since, known) {
+                    let older = unhealthy.as_ref().is_none_or(|(_, known)| match (since, known) {
                         (Some(since), Some(known)) => since < *known,
                         (since, known) => since.is_some() && known.is_none(),
                     });
                     if older {
-                        ill = Some((condition.reason.clone(), since));
+                        unhealthy = Some((condition.reason.clone(), since));
                     }
                 }
                 What::Unknown { message, .. } if view.kind == VantageKind::Host => {
@@ -144,8 +144,8 @@ fn bed(node: &str, views: &[View], heals: impl Fn(&Reason) -> bool) -> Bed {
             }
         }
     }
-    if !seen_from && ill.is_none() {
+    if !seen_from && unhealthy.is_none() {
         unseen.get_or_insert_with(|| format!("no vantage on node {node} probes it"));
     }
-    Bed { node: node.into(), ill, unseen }
+    Bed { node: node.into(), unhealthy, unseen }
 }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use super::judged::Judged;
 use crate::ClaimKey;
 use crate::facts::VolumeId;
-use crate::shape::{self, Told};
+use crate::shape::{self, KubeletHealth};
 
 /// Texts that many records have in common, each kept once.
 #[derive(Debug, Default)]
 pub(super) struct Words {
     known: HashSet<Arc<str>>,
-    /// When there are so many, those that no record uses any more are dropped.
+    /// At this number, those that no record uses any more are dropped.
     most: usize,
 }
 
@@ -99,7 +99,7 @@ pub(super) struct Claim {
     pub(super) provisioner: Option<Arc<str>>,
     pub(super) class: Option<Arc<str>>,
     /// What the driver's controller said, where the API server keeps that.
-    pub(super) kept: Option<Box<Told>>,
+    pub(super) kept: Option<Box<KubeletHealth>>,
     /// How it was judged last; no part of what was read.
     pub(super) judged: Option<Judged>,
 }
@@ -136,11 +136,11 @@ impl Claim {
     }
 
     /// Whether trouble of a backend concerns this claim: it may be about some kinds of volume only.
-    pub(super) fn is_concerned_by(&self, told: &shape::ToldCondition) -> bool {
+    pub(super) fn is_concerned_by(&self, reported: &shape::KubeletCondition) -> bool {
         let mode = if self.is_block { "Block" } else { "Filesystem" };
-        let access = AccessModes::of(&told.access_mode);
-        told.volume_mode.as_deref().is_none_or(|told| told == mode)
-            && (told.access_mode.is_none() || self.access.0 & access.0 != 0)
+        let access = AccessModes::of(&reported.access_mode);
+        reported.volume_mode.as_deref().is_none_or(|reported| reported == mode)
+            && (reported.access_mode.is_none() || self.access.0 & access.0 != 0)
     }
 }
 

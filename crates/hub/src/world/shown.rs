@@ -50,7 +50,7 @@ pub enum ShownAgent {
     },
 }
 
-/// Is told what was stored of a claim, and what is stored now. It is called while the world waits, so it must be quick.
+/// Takes what was stored of a claim, and what is stored now. It is called while the world waits, so it must be quick.
 pub(super) struct Listener(Box<Hear>);
 
 type Hear = dyn Fn(&ClaimKey, Option<&VolumeHealthStatus>, &VolumeHealthStatus) + Send;
@@ -62,7 +62,7 @@ impl fmt::Debug for Listener {
 }
 
 impl World {
-    /// From now on, whoever shows what is stored is told when it changes: the claim, what was stored, what is stored.
+    /// From now on, the viewer of what is stored is called when it changes: with the claim, what was stored, what is stored.
     pub fn listen(
         &mut self,
         hear: impl Fn(&ClaimKey, Option<&VolumeHealthStatus>, &VolumeHealthStatus) + Send + 'static,
@@ -271,10 +271,10 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_is_told_of_each_change_once() {
+    fn who_listens_is_reported_of_each_change_once() {
         let mut world = world();
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let heard = told.clone();
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let heard = reported.clone();
         world.listen(move |key, before, now| {
             let word = |status: &VolumeHealthStatus| status.headline.health.as_str();
             let line = format!("{} {:?} {}", key.name, before.map(word), word(now));
@@ -286,7 +286,7 @@ mod tests {
             world.put_stored("shop", "data", &stored(version, health));
         }
         world.remove_stored("shop", "data");
-        let told = told.lock();
-        assert_eq!(*told, ["data None HealthFailure", "data Some(\"HealthFailure\") Healthy"]);
+        let reported = reported.lock();
+        assert_eq!(*reported, ["data None HealthFailure", "data Some(\"HealthFailure\") Healthy"]);
     }
 }

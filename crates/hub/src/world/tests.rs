@@ -201,11 +201,11 @@ fn a_node_that_is_down_concerns_what_is_used_there() {
 #[test]
 fn the_controller_is_heard_through_the_claim_and_not_about_nodes() {
     let mut world = world();
-    let told = |conditions: Value| json!({"healthStatus": {"healthConditions": conditions, "lastTransitionTime": "2026-08-21T10:00:00Z"}});
+    let reported = |conditions: Value| json!({"healthStatus": {"healthConditions": conditions, "lastTransitionTime": "2026-08-21T10:00:00Z"}});
     claim(
         &mut world,
         "b",
-        told(json!([
+        reported(json!([
             {"status": "Inaccessible", "reason": "VolumeNotFound", "message": "gone"},
             {"status": "Inaccessible", "reason": "NodeDown"},
             {"status": "Surprising", "reason": "New"}
@@ -213,7 +213,7 @@ fn the_controller_is_heard_through_the_claim_and_not_about_nodes() {
     );
     assert_eq!(dirty(&mut world), ["b"]);
     assert_eq!(views(&world, "b"), ["controller: Inaccessible/VolumeNotFound Unrecognized(0)/New"]);
-    claim(&mut world, "b", told(json!(null)));
+    claim(&mut world, "b", reported(json!(null)));
     let nobody =
         "no pod uses it, and driver disk.example.net has no controller sidecar that reports what it probes";
     check_unprobed(&world, "b", "NotProbed", nobody);
@@ -226,9 +226,9 @@ fn the_controller_is_heard_through_the_claim_and_not_about_nodes() {
 #[test]
 fn the_kubelet_is_heard_about_its_pods_and_about_backends() {
     let mut world = world();
-    let told = json!([{"name": "data", "healthConditions": [{"status": "Degraded", "reason": "SlowIO"}]},
+    let reported = json!([{"name": "data", "healthConditions": [{"status": "Degraded", "reason": "SlowIO"}]},
         {"name": "other", "healthConditions": [{"status": "DataLoss", "reason": "X"}]}]);
-    pod(&mut world, "web", "n1", "a", json!({"phase": "Running", "volumeHealth": told}));
+    pod(&mut world, "web", "n1", "a", json!({"phase": "Running", "volumeHealth": reported}));
     assert_eq!(dirty(&mut world), ["a"]);
     assert_eq!(views(&world, "a"), ["kubelet/n1: Degraded/SlowIO"]);
     let backend = |conditions: Value| {
@@ -252,7 +252,7 @@ fn the_kubelet_is_heard_about_its_pods_and_about_backends() {
 }
 
 #[test]
-fn a_silent_agent_is_told_and_one_that_was_never_there_is_not() {
+fn a_silent_agent_is_reported_and_one_that_was_never_there_is_not() {
     let mut world = world();
     let start = Instant::now();
     let at = |seconds| Now {

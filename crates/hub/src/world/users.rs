@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::records::Words;
 use crate::ClaimKey;
-use crate::shape::{self, Told};
+use crate::shape::{self, KubeletHealth};
 
 /// The name of a claim that a pod uses, and what the kubelet says of it.
-pub(super) type Use = (Arc<str>, Option<Box<Told>>);
+pub(super) type Use = (Arc<str>, Option<Box<KubeletHealth>>);
 
 /// What a pod uses, as far as it matters. Nothing in here changes which pod it is.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,9 +28,9 @@ impl PodRecord {
             return None;
         }
         let volumes = pod.spec.volumes.as_deref().unwrap_or_default();
-        let told = |volume: &str| {
+        let reported = |volume: &str| {
             let mut all = pod.status.volume_health.iter().flatten();
-            all.find(|entry| entry.name == volume).map(|entry| Box::new(entry.told.clone()))
+            all.find(|entry| entry.name == volume).map(|entry| Box::new(entry.reported.clone()))
         };
         let uses: Vec<Use> = volumes
             .iter()
@@ -40,7 +40,7 @@ impl PodRecord {
                     (None, Some(_)) => format!("{name}-{}", volume.name).into(),
                     (None, None) => return None,
                 };
-                Some((claim, told(&volume.name)))
+                Some((claim, reported(&volume.name)))
             })
             .collect();
         let inline = volumes.iter().filter_map(|volume| Some(words.get(&volume.csi.as_ref()?.driver)));
@@ -159,12 +159,16 @@ impl Users {
     }
 
     /// What the kubelet says of a claim in one pod.
-    pub(super) fn told<'a>(&'a self, claim: &'a ClaimKey, pod: &str) -> impl Iterator<Item = &'a Told> {
+    pub(super) fn reported<'a>(
+        &'a self,
+        claim: &'a ClaimKey,
+        pod: &str,
+    ) -> impl Iterator<Item = &'a KubeletHealth> {
         let pod = self.pods.get(&(claim.namespace.clone(), pod.into()));
         pod.into_iter()
             .flat_map(|pod| &pod.uses)
             .filter(|(used, _)| *used == claim.name)
-            .filter_map(|(_, told)| told.as_deref())
+            .filter_map(|(_, reported)| reported.as_deref())
     }
 
     /// The drivers of inline volumes, by node.

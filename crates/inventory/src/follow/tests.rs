@@ -109,7 +109,7 @@ async fn a_list_that_breaks_off_begins_again_and_removes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_not_list_is_told_which_rule_is_missing_and_keeps_trying() {
+async fn who_may_not_list_is_reported_which_rule_is_missing_and_keeps_trying() {
     let said = "persistentvolumes is forbidden: User \"x\" cannot list resource";
     let forbidden = || failure(403, "Forbidden", said);
     let server = Server::new([
@@ -154,7 +154,7 @@ async fn an_outage_keeps_what_was_known_and_says_since_when() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_without_a_word_is_begun_anew() {
+async fn a_watch_without_a_word_is_started_over() {
     let server = Server::new([page(&[], "10", ""), watch(&[bookmark("20")], FOR_EVER), watch(&[], FOR_EVER)]);
     let inventory = start(&server);
     inventory.ready().await;
@@ -219,7 +219,7 @@ async fn a_list_without_end_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_that_end_at_once_are_not_begun_in_a_frenzy() {
+async fn watches_that_end_immediately_are_not_begun_in_a_frenzy() {
     let replies = (0..100).map(|_| watch(&[], 0));
     let server = Server::new([page(&[], "10", "")].into_iter().chain(replies));
     let inventory = start(&server);

@@ -81,13 +81,13 @@ fn not_ready_counts_after_the_grace() {
 }
 
 #[test]
-fn what_passes_within_the_grace_is_not_told() {
+fn what_passes_within_the_grace_is_not_reported() {
     check("0 a+; 10 a-; 40 a+; 50 a-; 89 a-; 90 a-", "90 a down since 50 False");
     check("0 a+; 10 a-; 30 a?; 49 a-; 50 a?", "50 a down since 10 Unknown");
 }
 
 #[test]
-fn the_word_of_the_node_controller_counts_at_once() {
+fn the_word_of_the_node_controller_counts_immediately() {
     check("0 a+; 10 a?taint; 20 a?taint; 30 a+taint; 40 a+", "10 a down since 10 unreachable; 30 a back");
     check("0 a+; 10 a?; 20 a?taint", "20 a down since 10 unreachable");
 }
@@ -98,7 +98,7 @@ fn so_does_the_word_of_an_administrator() {
 }
 
 #[test]
-fn a_deleted_node_is_down_at_once_and_back_when_one_of_its_name_is_ready() {
+fn a_deleted_node_is_down_immediately_and_back_when_one_of_its_name_is_ready() {
     check(
         "0 a+ b+; 10 b+; 20 b+; 30 a2. b+; 40 a2-joining b+; 50 a2+ b+",
         "10 a down since 10 deleted; 50 a back",
@@ -107,14 +107,14 @@ fn a_deleted_node_is_down_at_once_and_back_when_one_of_its_name_is_ready() {
 }
 
 #[test]
-fn a_node_that_is_down_already_and_then_deleted_is_told_once() {
+fn a_node_that_is_down_already_and_then_deleted_is_reported_once() {
     let mut judge = judge();
     run(&mut judge, "0 a+; 10 a?taint; 20; 30", "10 a down since 10 unreachable");
     assert_eq!(judge.down().next().unwrap().why, DownWhy::Deleted);
 }
 
 #[test]
-fn a_node_replaced_between_two_looks_starts_anew() {
+fn a_node_replaced_between_two_looks_starts_over() {
     check("0 a+; 10 a-; 45 a2-joining; 60 a2-; 200 a2-", "");
     check("0 a+; 10 a2+; 20 a2-; 60 a2-", "60 a down since 20 False");
 }
@@ -127,7 +127,7 @@ fn a_joining_node_raises_nothing() {
 }
 
 #[test]
-fn a_node_that_was_down_before_we_looked_is_told() {
+fn a_node_that_was_down_before_we_looked_is_reported() {
     check("0 a-; 39 a-; 40 a-", "40 a down since 0 False");
     check("0 a?taint", "0 a down since 0 unreachable");
 }

@@ -1,6 +1,6 @@
 //! Keeps the volumes of this node up to date: the one task that knows pods, directories and PersistentVolumes.
 //!
-//! Nothing it waits for holds up anything else. What a pod's status says counts at once; directories are read beside it,
+//! Nothing it waits for holds up anything else. What a pod's status says counts immediately; directories are read beside it,
 //! one reading at a time, since they are on a disk; PersistentVolumes come when they come.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,11 +28,11 @@ use crate::follow::Goodbye;
 use crate::link::Link;
 use crate::trouble::{Trouble, Verb};
 
-/// All directories are read this often, in case something changed that no pod told of.
+/// All directories are read this often, in case something changed that no pod shows.
 const EVERY: Duration = Duration::from_mins(1);
 /// Pods whose directories are not all there yet are read again after this long, and then ever more rarely.
 const SOON: Duration = Duration::from_secs(1);
-/// A reading that takes longer is told. It goes on, and no other begins.
+/// A reading that takes longer is reported. It goes on, and no other begins.
 const SLOW: Duration = Duration::from_secs(10);
 /// After a reading that failed.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -40,14 +40,14 @@ const AGAIN: Duration = Duration::from_secs(5);
 const MOUNTS_WITHIN: Duration = Duration::from_secs(10);
 /// For one PersistentVolume.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Directories that make no sense are told one by one up to this many.
-const TROUBLES_TOLD: usize = 100;
+/// Directories that make no sense are reported one by one up to this many.
+const TROUBLES_REPORTED: usize = 100;
 
 const LOSS: &str = "while PersistentVolumes cannot be read, a volume that is read-only by intent cannot be distinguished from one \
                     that is so by fault, so that is not checked; reports may lack the claim's name; and claims on volumes \
                     without a CSI driver are not watched";
 
-/// What the keeper shares with whoever asks.
+/// What the keeper shares with its callers.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
     pub(super) pods: Arc<Pods>,
@@ -82,14 +82,14 @@ pub(super) struct Keeper {
     incomplete: BTreeSet<Box<str>>,
     next_all: Instant,
     next_incomplete: Option<(Instant, Duration)>,
-    told: BTreeSet<String>,
-    /// What it means that PersistentVolumes cannot be read was told.
-    told_loss: bool,
+    reported: BTreeSet<String>,
+    /// What it means that PersistentVolumes cannot be read was reported.
+    reported_loss: bool,
 }
 
 impl Keeper {
     pub(super) fn new(client: &Client, layout: Layout, shared: Shared) -> Self {
-        // Without PersistentVolumes much can be told, so not having asked is no lack.
+        // Without PersistentVolumes much can be said, so not having asked is no lack.
         shared.pv_link.in_touch();
         Self {
             shared,
@@ -108,8 +108,8 @@ impl Keeper {
             incomplete: BTreeSet::new(),
             next_all: Instant::now() + EVERY,
             next_incomplete: None,
-            told: BTreeSet::new(),
-            told_loss: false,
+            reported: BTreeSet::new(),
+            reported_loss: false,
         }
     }
 
@@ -173,7 +173,7 @@ impl Keeper {
             Some(began) if now >= began + SLOW => {
                 let path = self.layout.root().display().to_string();
                 self.shared.kubelet_link.lost(&Trouble::SlowDirectory { path, after: SLOW });
-                // It is told; what is left is to wait for it.
+                // It is reported; what is left is to wait for it.
                 self.scan_began = Some(now + EVERY);
             }
             _ => {}
@@ -301,7 +301,7 @@ impl Keeper {
             Outcome::Failed(trouble) => {
                 self.shared.pv_link.lost(trouble);
                 if matches!(trouble, Trouble::Forbidden { .. })
-                    && !std::mem::replace(&mut self.told_loss, true)
+                    && !std::mem::replace(&mut self.reported_loss, true)
                 {
                     tracing::warn!("{LOSS}");
                 }
@@ -385,7 +385,7 @@ impl Keeper {
 
     /// Each sentence once.
     fn tell(&mut self, why: &str) {
-        if self.told.len() < TROUBLES_TOLD && self.told.insert(why.to_owned()) {
+        if self.reported.len() < TROUBLES_REPORTED && self.reported.insert(why.to_owned()) {
             self.shared.kubelet_link.skipped("", "", why);
         }
     }

@@ -13,7 +13,7 @@ const SLACK: SignedDuration = SignedDuration::from_mins(2);
 /// whether any container ever started.
 ///
 /// It counts only if that was after the machine did. A machine that starts again finds its pods running, by what the API
-/// server remembers, while the kubelet still has to mount everything anew.
+/// server remembers, while the kubelet still has to mount everything again.
 pub(super) fn phase(status: &NodePodStatus, deleted: bool, boot: Option<Timestamp>) -> Phase {
     if deleted || matches!(&*status.phase, "Succeeded" | "Failed") {
         return Phase::Going;

@@ -150,7 +150,7 @@ fn access(facts: Option<&Facts>, mine: &[&Wanted], is_inline: bool) -> Access {
     let read_only = mine.iter().filter(|wanted| wanted.read_only).count();
     match facts {
         Some(facts) if facts.read_only => Access::ReadOnly,
-        // The same claim under several names is mounted once, and there is no telling in whose way.
+        // The same claim under several names is mounted once, and it is unknown in whose way.
         _ if mine.is_empty() || 0 < read_only && read_only < mine.len() => Access::Unknown,
         _ if read_only > 0 => Access::ReadOnly,
         None if !is_inline => Access::Unknown,
@@ -201,7 +201,7 @@ impl<'a> Spot<'a> {
         (claim.namespace == self.record.pod.namespace).then_some(&*claim.name)
     }
 
-    /// `mine` are the names that the pod has for it. An error says why nobody can say which volume it is.
+    /// `mine` are the names that the pod has for it. An error says why the volume is unknown.
     fn part(&self, mine: &[&Wanted]) -> Result<Part, String> {
         let Self { record, found, phase, facts, layout } = *self;
         let key = self.key()?;

@@ -19,7 +19,7 @@ use super::volume::Key;
 use crate::trouble::Trouble;
 
 /// Asked for at the same time.
-const AT_ONCE: usize = 8;
+const TOGETHER: usize = 8;
 /// No node has more. What is beyond is not read.
 const MOST: usize = 10_000;
 /// A right that is missing will hardly be granted any moment.
@@ -128,7 +128,7 @@ impl Cache {
     pub(super) fn due(&mut self, now: Instant) -> Vec<Arc<str>> {
         let most = match &self.closed {
             Some(closed) if closed.until > now => 0,
-            _ => self.at_once(),
+            _ => self.immediately(),
         };
         let mut names = Vec::new();
         while self.asking < most && self.queue.first().is_some_and(|(due, _)| *due <= now) {
@@ -141,14 +141,14 @@ impl Cache {
         names
     }
 
-    fn at_once(&self) -> usize {
-        if self.closed.is_some() { 1 } else { AT_ONCE }
+    fn immediately(&self) -> usize {
+        if self.closed.is_some() { 1 } else { TOGETHER }
     }
 
     /// When `due` may have something to say that it has not now. None if that is not for time to decide, but for an
     /// answer that is on its way.
     pub(super) fn next(&self) -> Option<Instant> {
-        let (due, _) = self.queue.first().filter(|_| self.asking < self.at_once())?;
+        let (due, _) = self.queue.first().filter(|_| self.asking < self.immediately())?;
         Some(self.closed.as_ref().map_or(*due, |closed| closed.until.max(*due)))
     }
 

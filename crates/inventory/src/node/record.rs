@@ -53,7 +53,7 @@ impl Record {
             .filter(|container| is_running(container, boot))
             .map(|container| &*container.name)
             .collect();
-        let told = pod.status.volume_health.as_deref().unwrap_or_default();
+        let reported = pod.status.volume_health.as_deref().unwrap_or_default();
         let mirror = pod.metadata.annotations.as_ref().and_then(|annotations| annotations.mirror.as_deref());
         let wanted = pod.spec.volumes.iter().flatten().filter_map(|volume| {
             let source = source(object.name(), volume)?;
@@ -69,7 +69,10 @@ impl Record {
                 mode: mounts.mode?,
                 read_only: read_only.unwrap_or_default(),
                 sub_paths: mounts.sub_paths.into(),
-                kubelet: told.iter().find(|said| said.name == volume.name).map(|said| Box::new(said.into())),
+                kubelet: reported
+                    .iter()
+                    .find(|said| said.name == volume.name)
+                    .map(|said| Box::new(said.into())),
             })
         });
         Self {

@@ -71,7 +71,7 @@ pub struct Use {
     pub access: Access,
     pub phase: Phase,
     /// What the kubelet says about it in the pod's status. None if it never said anything, which it does as long as the
-    /// volume is well.
+    /// volume is healthy.
     pub kubelet: Option<Box<KubeletSaid>>,
 }
 
@@ -113,7 +113,7 @@ pub enum Phase {
 /// What the kubelet wrote about one volume into the pod's status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeletSaid {
-    /// Empty for a volume that is well again. As they came: nothing of it is checked.
+    /// Empty for a volume that has recovered. As they came: nothing of it is checked.
     pub conditions: Vec<KubeletCondition>,
     pub since: Option<Timestamp>,
 }
@@ -133,7 +133,7 @@ pub enum Change {
     Removed(Key),
     /// Something about it is different: who uses it, how far they are, how it is meant to be used.
     Changed(Key),
-    /// Too much changed to be told one by one. Read the whole state.
+    /// Too much changed to be reported one by one. Read the whole state.
     Resync,
 }
 

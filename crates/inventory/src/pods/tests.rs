@@ -115,7 +115,7 @@ fn a_list_removes_what_it_does_not_show_but_spares_what_it_could_not_read() {
     assert!(pods.is_empty());
 }
 
-/// Whoever waits is woken by changes that matter, and by nothing else: pods send their status all the time.
+/// Tasks that wait are woken by changes that matter, and by nothing else: pods send their status all the time.
 #[test]
 fn only_what_matters_wakes() {
     let pods = pods();

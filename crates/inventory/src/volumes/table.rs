@@ -42,7 +42,7 @@ pub(crate) struct Table {
 /// One PersistentVolume.
 #[derive(Debug)]
 struct Record {
-    /// The same text for all records of a handle, and for whoever else remembers the volume.
+    /// The same text for all records of a handle, and for others that remember the volume.
     handle: Arc<str>,
     packed: Packed,
     next: u32,
@@ -126,7 +126,7 @@ impl Table {
         self.remove(index)
     }
 
-    /// The same where the handle is not known. It looks at every record.
+    /// The same where the handle is not known. It visits every record.
     pub(crate) fn take_named(&mut self, name: &str) -> Option<(Arc<str>, Effect)> {
         let index = self.records.iter().find(|(_, record)| record.packed.volume_is(name))?.0;
         self.remove(narrow(index))

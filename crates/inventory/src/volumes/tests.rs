@@ -12,7 +12,7 @@ fn volumes() -> Volumes {
 
 /// `+handle` for added, `-` for removed, `*` for other claims, `.` for nothing.
 fn drained(volumes: &Volumes) -> String {
-    let told: Vec<_> = volumes
+    let reported: Vec<_> = volumes
         .changes()
         .into_iter()
         .map(|change| match change {
@@ -22,7 +22,7 @@ fn drained(volumes: &Volumes) -> String {
             Change::Resync => "resync".to_owned(),
         })
         .collect();
-    if told.is_empty() { ".".to_owned() } else { told.join(" ") }
+    if reported.is_empty() { ".".to_owned() } else { reported.join(" ") }
 }
 
 /// One step: `name handle claim` is an object with the claim `namespace/name/uid`, `-` for none; `going name handle claim`
@@ -51,9 +51,9 @@ fn step(volumes: &Volumes, step: &str) {
 #[track_caller]
 fn check(script: &[(&str, &str)]) -> Volumes {
     let volumes = volumes();
-    for (index, (what, told)) in script.iter().enumerate() {
+    for (index, (what, reported)) in script.iter().enumerate() {
         step(&volumes, what);
-        assert_eq!(drained(&volumes), *told, "step {index}: {what}");
+        assert_eq!(drained(&volumes), *reported, "step {index}: {what}");
     }
     volumes
 }
@@ -87,7 +87,7 @@ fn a_volume_counts_from_binding_to_release() {
 }
 
 #[test]
-fn a_claim_made_anew_under_the_same_name_is_another_claim() {
+fn a_claim_recreated_under_the_same_name_is_another_claim() {
     let volumes = check(&[("a h ns/data/u1", "+h"), ("a h ns/data/u2", "*h")]);
     assert_eq!(claims(&volumes, "h"), ["ns/data/u2 a"]);
 }
@@ -114,9 +114,9 @@ fn a_shared_handle_is_one_volume_with_several_claims() {
     ]);
     assert_eq!(claims(&volumes, "h"), ["ns/x/u1 a", "ns/y/u2 b", "ns/z/u3 c"]);
     assert_eq!((volumes.len(), volumes.known()), (2, 4));
-    for (what, told) in [("gone a h", "*h"), ("gone c h", "*h"), ("gone c h", "."), ("gone b h", "-h")] {
+    for (what, reported) in [("gone a h", "*h"), ("gone c h", "*h"), ("gone c h", "."), ("gone b h", "-h")] {
         step(&volumes, what);
-        assert_eq!(drained(&volumes), told, "{what}");
+        assert_eq!(drained(&volumes), reported, "{what}");
     }
     assert_eq!((volumes.len(), volumes.known()), (1, 1));
 }
@@ -140,7 +140,7 @@ fn a_list_removes_what_it_does_not_show() {
 }
 
 #[test]
-fn a_volume_made_anew_with_another_handle_replaces_the_old_one() {
+fn a_volume_recreated_with_another_handle_replaces_the_old_one() {
     let volumes = check(&[("begin", "."), ("a h ns/x/u1", "+h"), ("end", ".")]);
     step(&volumes, "begin");
     step(&volumes, "a i ns/x/u2");
@@ -188,9 +188,9 @@ fn handles_are_shared_not_copied() {
     let mut seen = Vec::new();
     volumes.for_each(|handle| seen.push(handle.clone()));
     step(&volumes, "a h ns/x/u9");
-    let Some(Change::ClaimsChanged(told)) = volumes.changes().pop() else { panic!("nothing told") };
+    let Some(Change::ClaimsChanged(reported)) = volumes.changes().pop() else { panic!("nothing told") };
     assert_eq!(seen.len(), 1);
-    assert!(Arc::ptr_eq(&seen[0], &told));
+    assert!(Arc::ptr_eq(&seen[0], &reported));
 }
 
 /// Handle, and claim if bound, by name.

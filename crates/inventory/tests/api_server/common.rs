@@ -119,7 +119,7 @@ impl Proxy {
         self.up.send_replace(false);
     }
 
-    pub(crate) fn mend(&self) {
+    pub(crate) fn repair(&self) {
         self.up.send_replace(true);
     }
 }

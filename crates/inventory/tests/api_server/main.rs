@@ -119,7 +119,7 @@ async fn an_outage_keeps_what_was_known_and_what_changed_meanwhile_is_noticed() 
     assert!(inventory.is_ready());
     assert_eq!(inventory.staleness().unwrap().since, stale.since);
 
-    proxy.mend();
+    proxy.repair();
     until("in touch", || inventory.staleness().is_none()).await;
     until("up to date", || handles(&inventory) == ["b", "c"]).await;
     let mut text = String::new();

@@ -101,7 +101,7 @@ async fn terminating_and_completed_pods_are_on_their_way_out() {
     stage.set_status("failed", json!({"phase": "Failed"})).await;
     until("going", || shown(&inventory) == all("Going")).await;
 
-    // The kubelet has cleaned up, the pod that is done stays to be looked at.
+    // The kubelet has cleaned up, the pod that is done stays to be inspected.
     stage.tear_down(&uids[1]);
     inventory.refresh();
     until("done", || shown(&inventory).len() == 2).await;
@@ -142,7 +142,7 @@ async fn all_kinds_of_volumes() {
     let image = json!({"kubernetes.io/config.mirror": "0123abcd", "kubernetes.io/config.hash": "0123abcd"});
     stage.pod("static", &inline, &image).await;
     stage.set_up("0123abcd", "own", "csi-4567", "Ephemeral");
-    // Whoever claims to be the image of a pod that is there is not believed.
+    // A pod that claims to be the mirror of another pod is not believed.
     let image = json!({"kubernetes.io/config.mirror": one});
     stage.pod("liar", &json!([{"name": "inline", "csi": {"driver": stage.driver}}]), &image).await;
     for pod in ["one", "two", "static", "liar"] {
@@ -178,7 +178,7 @@ async fn all_kinds_of_volumes() {
 }
 
 #[tokio::test]
-async fn a_pod_made_anew_under_the_same_name_is_another() {
+async fn a_pod_recreated_under_the_same_name_is_another() {
     let stage = Stage::new("node-anew").await;
     let pv = stage.claim("db").await;
     let old = stage.pod_with("db-0", "db").await;
@@ -268,7 +268,7 @@ async fn an_outage_keeps_what_was_known() {
     assert!(text.contains("volmedic_inventory_stale_seconds{resource=\"kubelet\"} 0.0\n"), "{text}");
     assert!(!text.contains("volmedic_inventory_stale_seconds{resource=\"pods\"} 0.0\n"), "{text}");
 
-    proxy.mend();
+    proxy.repair();
     until("in touch", || inventory.staleness().is_none()).await;
     until("what happened meanwhile", || shown(&inventory) == ["db: web/data Going ReadWrite"]).await;
 }
@@ -318,9 +318,9 @@ async fn what_the_kubelet_says_is_handed_out() {
     let volumes = inventory.volumes();
     assert!(!volumes.kubelet_speaks());
     changes(&inventory);
-    let ill = json!([{"status": "Degraded", "reason": "MirrorLegLost", "message": "1 of 2"}]);
+    let unhealthy = json!([{"status": "Degraded", "reason": "MirrorLegLost", "message": "1 of 2"}]);
     let entry = |conditions| json!({"volumeHealth": [{"name": "data", "lastTransitionTime": "2026-08-21T10:02:00Z", "healthConditions": conditions}]});
-    stage.set_status("web", entry(ill)).await;
+    stage.set_status("web", entry(unhealthy)).await;
     let said = || volumes.get(&stage.driver, "db").and_then(|volume| volume.uses[0].kubelet.clone());
     until("ill", || said().is_some_and(|said| said.conditions.len() == 1)).await;
     assert!(volumes.kubelet_speaks());

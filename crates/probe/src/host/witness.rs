@@ -36,8 +36,8 @@ pub struct Witness {
 
 impl Memory {
     /// Gathers again when something else is wrong than before, or the kernel has said something at last.
-    pub(super) fn call_witness(&mut self, told: &[Finding], facts: &Facts<'_>) {
-        let of: Vec<_> = told.iter().map(|found| format!("{}/{}", found.status, found.reason)).collect();
+    pub(super) fn call_witness(&mut self, reported: &[Finding], facts: &Facts<'_>) {
+        let of: Vec<_> = reported.iter().map(|found| format!("{}/{}", found.status, found.reason)).collect();
         let kernel = self.baseline.kernel_said.is_some();
         let before = &self.baseline.witness;
         if of != before.of || kernel != before.kernel {

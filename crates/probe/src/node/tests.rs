@@ -32,8 +32,8 @@ fn the_worst_of_all_places_counts() {
 
 #[test]
 fn usage_that_is_not_reported_is_not_zero() {
-    let reported = |unit, total, used, available| Told { unit, total, used, available };
-    let stats = |usage: Vec<Told>| Stats { usage, condition: None };
+    let reported = |unit, total, used, available| Reported { unit, total, used, available };
+    let stats = |usage: Vec<Reported>| Stats { usage, condition: None };
     let full = Amount { total: 10, used: Some(7), available: Some(3) };
     assert_eq!(
         usage(&stats(vec![reported(BYTES, 10, 7, 3), reported(INODES, 0, 0, 0), reported(9, 1, 1, 1)])),

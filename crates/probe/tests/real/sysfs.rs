@@ -85,7 +85,7 @@ fn states() {
     let fake = Fake::new();
     let disk = fake.disk(&volume, "sda");
     let wanted = expected(&volume, false);
-    for (state, told) in [
+    for (state, reported) in [
         ("running", "-"),
         ("offline", "Inaccessible/DiskFailure"),
         ("running", "-"),
@@ -96,7 +96,7 @@ fn states() {
         ("dead", "Inaccessible/DiskFailure"),
     ] {
         say(&disk, "device/state", state);
-        assert_eq!(shown(&look(&fake.host, &wanted).sight), told, "{state}");
+        assert_eq!(shown(&look(&fake.host, &wanted).sight), reported, "{state}");
     }
 }
 
@@ -115,7 +115,7 @@ fn multipath() {
         path
     });
     let wanted = expected(&volume, false);
-    for (states, told) in [
+    for (states, reported) in [
         (["running", "running"], "-"),
         (["running", "offline"], "Degraded/DiskDegrading"),
         (["offline", "offline"], "Inaccessible/DiskFailure"),
@@ -125,7 +125,7 @@ fn multipath() {
             say(path, "device/state", state);
         }
         let seen = look(&fake.host, &wanted).sight;
-        assert_eq!(shown(&seen), told, "{}", messages(&seen));
+        assert_eq!(shown(&seen), reported, "{}", messages(&seen));
     }
 }
 

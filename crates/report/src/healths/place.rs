@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_installed_is_looked_for_rarely_and_all_is_told_when_it_is() {
+    fn what_is_not_installed_is_looked_for_rarely_and_all_is_reported_when_it_is() {
         let start = Instant::now();
         let mut place = Place::default();
         assert!(place.may_try(start) && !place.take_due(start));

@@ -150,11 +150,11 @@ fn absent(status: &kube::core::Status, claim: &ObjectRef) -> Absent {
     }
 }
 
-fn judge(answer: &Answer, claim: &ObjectRef, told: bool) -> Written {
+fn judge(answer: &Answer, claim: &ObjectRef, reported: bool) -> Written {
     if answer.metadata.owner_references.iter().all(|owner| *owner.uid != *claim.uid) {
         return Written::Another;
     }
-    if told && answer.status.controller_report.is_none() { Written::Dropped } else { Written::Stored }
+    if reported && answer.status.controller_report.is_none() { Written::Dropped } else { Written::Stored }
 }
 
 fn resource(claim: &ObjectRef) -> Request {

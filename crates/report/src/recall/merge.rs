@@ -147,18 +147,24 @@ impl Evidence {
             }
         }
         for memo in memos.values_mut() {
-            memo.told.sort_by(|a, b| rank(&a.condition).cmp(&rank(&b.condition)));
+            memo.reported.sort_by(|a, b| rank(&a.condition).cmp(&rank(&b.condition)));
         }
         let unsettled = unsettled(&memos, &claims, &stored);
         // What waits for the driver's answer needs a memo, even one that nothing was reported in.
         for (_, volume) in &unsettled {
             memo(&mut memos, &Subject::Volume(volume.clone()), &self_vantage, Timestamp::UNIX_EPOCH);
         }
-        let mut told_on = claims;
-        told_on.extend(stored.iter().map(|(claim, (volume, _))| (claim.clone(), volume.clone())));
+        let mut reported_on = claims;
+        reported_on.extend(stored.iter().map(|(claim, (volume, _))| (claim.clone(), volume.clone())));
         let kept = kept.into_values().map(|(_, stored)| stored).collect();
-        let told_on = told_on.into_iter().collect();
-        Recalled { memos: memos.into_values().collect(), stored: kept, reported: said, unsettled, told_on }
+        let reported_on = reported_on.into_iter().collect();
+        Recalled {
+            memos: memos.into_values().collect(),
+            stored: kept,
+            reported: said,
+            unsettled,
+            reported_on,
+        }
     }
 }
 
@@ -171,22 +177,22 @@ fn memo<'a>(
     let memo = memos.entry((subject.clone(), vantage.clone())).or_insert_with(|| Memo {
         subject: subject.clone(),
         vantage: vantage.clone(),
-        told: Vec::new(),
-        told_at: at,
+        reported: Vec::new(),
+        reported_at: at,
         blind_since: None,
         flapping_since: None,
     });
-    memo.told_at = memo.told_at.max(at);
+    memo.reported_at = memo.reported_at.max(at);
     memo
 }
 
 fn add(memo: &mut Memo, story: &Story) {
     match story.thread.about {
-        About::Condition => memo.told.extend(story.held().map(|mut held| {
+        About::Condition => memo.reported.extend(story.held().map(|mut held| {
             held.condition.message = "".into();
             held
         })),
-        About::Blindness => memo.blind_since = Some(story.since),
+        About::Unseen => memo.blind_since = Some(story.since),
         About::Flapping => memo.flapping_since = Some(story.since),
     }
 }
@@ -198,9 +204,9 @@ fn rank(condition: &Condition) -> (Reverse<Status>, &str) {
 
 /// The stored words are the newer ones; the event knows better since when.
 fn hold(memo: &mut Memo, condition: &Condition, at: Timestamp) {
-    match memo.told.iter_mut().find(|held| held.condition.is_same(condition)) {
+    match memo.reported.iter_mut().find(|held| held.condition.is_same(condition)) {
         Some(held) => held.condition.message = condition.message.clone(),
-        None => memo.told.push(Held { condition: condition.clone(), since: at }),
+        None => memo.reported.push(Held { condition: condition.clone(), since: at }),
     }
 }
 
@@ -225,7 +231,7 @@ fn unsettled(
     let mut reported: HashMap<&Volume, Vec<&Condition>> = HashMap::new();
     for memo in memos.values() {
         if let Subject::Volume(volume) = &memo.subject {
-            reported.entry(volume).or_default().extend(memo.told.iter().map(|held| &held.condition));
+            reported.entry(volume).or_default().extend(memo.reported.iter().map(|held| &held.condition));
         }
     }
     let mut all: BTreeMap<&ObjectRef, &Volume> = claims.iter().collect();

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_goes_at_once_then_savings_fast_then_the_average() {
+    fn a_burst_goes_immediately_then_savings_fast_then_the_average() {
         near(nth(50.0, 100.0, 100), 0.0);
         near(nth(50.0, 100.0, 1_000), 6.0);
         // 3,000 are saved, and 50 a second are added to them: they last until the two lines cross.

@@ -127,7 +127,7 @@ impl<J: Job> Queue<J> {
         }
     }
 
-    /// When the next sleeper wants to be looked at.
+    /// When the next sleeper wants to be checked.
     pub(super) fn next_wake(&self) -> Option<Instant> {
         self.asleep.peek().map(|Reverse((until, _))| *until)
     }

@@ -152,7 +152,7 @@ async fn a_thousand_recoveries_go_out_as_fast_as_the_failures_before_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_is_told_in_order_and_one_at_a_time() {
+async fn an_object_is_reported_in_order_and_one_at_a_time() {
     let post = post(|_, _| Outcome::Done(Verdict::Sent));
     let (sender, _registry) = start(&post, &Limits::default());
     for story in 0..50 {

@@ -41,7 +41,7 @@ pub(super) struct Loop<C: Courier> {
     reported: bool,
     /// There was no answer at all lately.
     away: bool,
-    told_refusal: Option<Instant>,
+    reported_refusal: Option<Instant>,
     /// Since when nothing but refusals came from an outlet.
     forbidden: HashMap<Outlet, Instant>,
 }
@@ -58,7 +58,7 @@ impl<C: Courier> Loop<C> {
             successes: 0,
             reported: false,
             away: false,
-            told_refusal: None,
+            reported_refusal: None,
             forbidden: HashMap::new(),
         }
     }
@@ -180,8 +180,8 @@ impl<C: Courier> Loop<C> {
     /// At most one line a minute; the counter shows the rest.
     fn tell_refusal(&mut self, what: &str, why: &str) {
         let now = now();
-        if self.told_refusal.is_none_or(|last| now.saturating_duration_since(last) >= TELL_EVERY) {
-            self.told_refusal = Some(now);
+        if self.reported_refusal.is_none_or(|last| now.saturating_duration_since(last) >= TELL_EVERY) {
+            self.reported_refusal = Some(now);
             tracing::warn!("the API server refuses {what}: {why}; dropped");
         }
     }

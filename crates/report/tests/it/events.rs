@@ -96,7 +96,7 @@ async fn the_same_transitions_from_another_process_count_once() {
     let before = desk.events().await;
     assert_eq!(before.len(), 4);
 
-    let notices: Vec<_> = desk.told.iter().map(|transition| desk.notice(transition)).collect();
+    let notices: Vec<_> = desk.reported.iter().map(|transition| desk.notice(transition)).collect();
     let again = Desk::with(
         desk.client.clone(),
         desk.asked.clone(),
@@ -140,7 +140,7 @@ async fn two_volumes_of_a_pod_and_two_vantages_are_different_stories() {
 }
 
 #[tokio::test]
-async fn a_thousand_at_once_and_quiet_before_and_after() {
+async fn a_thousand_immediately_and_quiet_before_and_after() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("report").await.unwrap();
     let claim = |n: usize| {

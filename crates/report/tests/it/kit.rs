@@ -44,7 +44,7 @@ pub(crate) async fn counted(plane: &ControlPlane, token: Option<String>) -> (Cli
 }
 
 pub(crate) fn at(second: i64) -> Timestamp {
-    // A fixed day, so that what is told does not depend on when the test runs.
+    // A fixed day, so that what is reported does not depend on when the test runs.
     Timestamp::from_second(1_787_300_000 + second).expect("a time")
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Desk {
     pub(crate) ledger: Ledger,
     pub(crate) reporter: Reporter,
     pub(crate) registry: Registry,
-    pub(crate) told: Vec<Transition>,
+    pub(crate) reported: Vec<Transition>,
     unsettled: Vec<(ObjectRef, Volume)>,
     limits: Limits,
     /// Whether VolumeHealths keep what the claims cannot.
@@ -146,7 +146,7 @@ impl Desk {
             claims,
             ledger: Ledger::new(policy()),
             registry,
-            told: Vec::new(),
+            reported: Vec::new(),
             unsettled: Vec::new(),
             limits,
             in_volume_healths,
@@ -164,7 +164,7 @@ impl Desk {
             ledger,
             reporter,
             registry: _,
-            told: _,
+            reported: _,
             unsettled: _,
             limits,
             in_volume_healths,
@@ -186,7 +186,7 @@ impl Desk {
         self.recall_from(true).await
     }
 
-    /// What was told, by the events alone or by the stored status too.
+    /// What was reported, by the events alone or by the stored status too.
     pub(crate) async fn recall_from(&self, status_too: bool) -> Recalled {
         let options = Options::of_controller(&self.driver, "replica-0");
         let recall = Recall {
@@ -205,8 +205,8 @@ impl Desk {
 
     pub(crate) fn see(&mut self, second: i64, handle: &str, sight: Sight) {
         let subject = Subject::volume(self.driver.as_str(), handle);
-        let told = self.ledger.record(at(second), &subject, &Vantage::Controller, sight);
-        self.tell(told);
+        let reported = self.ledger.record(at(second), &subject, &Vantage::Controller, sight);
+        self.tell(reported);
         self.settle();
     }
 
@@ -228,7 +228,7 @@ impl Desk {
     pub(crate) fn tell(&mut self, transitions: Vec<Transition>) {
         for transition in transitions {
             self.reporter.tell(&self.notice(&transition));
-            self.told.push(transition);
+            self.reported.push(transition);
         }
     }
 
@@ -325,26 +325,26 @@ impl Desk {
     }
 }
 
-/// Told at once, so that each sight makes news.
+/// Reported immediately, so that each sight makes news.
 fn policy() -> Policy {
     Policy { flap_limit: 1_000, reword_every: SignedDuration::from_secs(1), ..Policy::default() }
 }
 
 /// What events alone bring back: all but the conditions' text, which anybody could have written.
 pub(crate) fn without_text(mut memos: Vec<Memo>) -> Vec<Memo> {
-    for held in memos.iter_mut().flat_map(|memo| &mut memo.told) {
+    for held in memos.iter_mut().flat_map(|memo| &mut memo.reported) {
         held.condition.message = "".into();
     }
     memos
 }
 
-/// What memos say was told, as `handle: Status/Reason ...`, without times.
+/// What memos say was reported, as `handle: Status/Reason ...`, without times.
 pub(crate) fn words(memos: &[Memo]) -> Vec<String> {
     let mut lines: Vec<String> = memos
         .iter()
-        .filter(|memo| !memo.told.is_empty())
+        .filter(|memo| !memo.reported.is_empty())
         .map(|memo| {
-            let mut held: Vec<String> = memo.told.iter().map(|held| held.condition.to_string()).collect();
+            let mut held: Vec<String> = memo.reported.iter().map(|held| held.condition.to_string()).collect();
             held.sort();
             format!("{}: {}", memo.subject, held.join(" "))
         })

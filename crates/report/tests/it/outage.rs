@@ -10,7 +10,7 @@ use volmedic_testkit::{ControlPlane, Feature, Part, server_has};
 use crate::kit::{Desk, LIMIT, bad, words};
 
 #[tokio::test]
-async fn what_happens_while_the_api_server_is_away_is_told_when_it_is_back() {
+async fn what_happens_while_the_api_server_is_away_is_reported_when_it_is_back() {
     let plane = tokio::task::spawn_blocking(|| ControlPlane::options().start()).await.unwrap().unwrap();
     let plane = Arc::new(plane);
     let handles: Vec<String> = (0..30).map(|n| format!("claim-{n:02}")).collect();
@@ -70,7 +70,7 @@ async fn a_queue_that_runs_over_stays_bounded_and_a_frozen_server_holds_nobody()
     let mut desk = Desk::with(desk.client.clone(), desk.asked.clone(), &desk.namespace, claims, limits);
     plane.pause(Part::ApiServer).unwrap();
     let handles: Vec<String> = desk.claims.keys().cloned().collect();
-    // Telling never waits: this is the only thread, and the server answers nobody.
+    // Reporting never waits: this is the only thread, and the server answers nobody.
     for handle in &handles {
         desk.see(0, handle, bad("Degraded/SlowIO"));
         assert!(desk.reporter.backlog() <= 100 + 16);

@@ -27,12 +27,12 @@ async fn a_restart_neither_repeats_nor_loses() {
     assert_eq!(desk.asked.lock().unwrap().len(), asked, "nothing changed, so nothing is written");
     assert_eq!(desk.shown().await, shown);
 
-    // What got well while nobody looked is told once.
+    // What recovered while nobody looked is reported once.
     let (mut desk, _) = desk.restart().await;
     desk.see(200, "b", Sight::Healthy);
     desk.see(201, "b", Sight::Healthy);
     desk.flush().await;
-    assert_eq!(desk.told.len(), 1);
+    assert_eq!(desk.reported.len(), 1);
     assert_eq!(desk.stored("b").await, Vec::<String>::new());
     assert_eq!(words(&desk.recall().await.memos), words(&desk.ledger.memos()));
 }
@@ -48,7 +48,7 @@ async fn status_remembers_after_the_events_are_gone() {
     events.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
     let (mut desk, recalled) = desk.restart().await;
     assert_eq!(words(&recalled.memos), words(&[recalled.memos[0].clone()]));
-    assert_eq!(recalled.memos[0].told[0].since, at(0));
+    assert_eq!(recalled.memos[0].reported[0].since, at(0));
     desk.see(100, "a", bad("Degraded/SlowIO"));
     desk.see(100, "b", Sight::Healthy);
     desk.flush().await;
@@ -111,7 +111,7 @@ async fn killed_at_any_moment_the_end_is_the_same() {
         let pause = u64::try_from(numbers.below(40)).unwrap();
         tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
         (desk, _) = desk.restart().await;
-        // Looks at everything, as every pass does.
+        // Checks everything, as every pass does.
         for (handle, what) in handles.iter().zip(last) {
             now += 1;
             desk.see(now, handle, sight(what));

@@ -82,7 +82,7 @@ async fn nothing_is_written_while_nothing_changes() {
     desk.flush().await;
     let asked = desk.asked.lock().unwrap().len();
     assert_eq!(asked, 2, "one event, one status: {:?}", desk.asked.lock().unwrap());
-    let standing = desk.notice(&desk.told[0]).standing;
+    let standing = desk.notice(&desk.reported[0]).standing;
     for second in 1..50 {
         desk.see(second, "orders", bad("Degraded/SlowIO"));
         desk.reporter.restate(&desk.claims["orders"], &standing, at(second));
@@ -93,7 +93,7 @@ async fn nothing_is_written_while_nothing_changes() {
 
 /// What a recovery that was lost is made good by.
 #[tokio::test]
-async fn which_claims_are_said_to_be_ill_is_remembered() {
+async fn which_claims_are_said_to_be_unhealthy_is_remembered() {
     let mut desk = Desk::open_lasting(ControlPlane::shared(), &["orders", "users"]).await;
     desk.see(0, "orders", bad("Degraded/SlowIO"));
     desk.see(0, "users", bad("Degraded/SlowIO"));
@@ -231,7 +231,7 @@ async fn a_server_that_drops_the_field_is_noticed_and_asked_rarely() {
     let writes = || desk.asked.lock().unwrap().iter().filter(|line| line.ends_with("/status")).count();
     assert_eq!(writes(), 1, "one write found out");
     desk.reporter.look_again();
-    desk.reporter.restate(&desk.claims["b"], &desk.notice(&desk.told[1]).standing, at(3));
+    desk.reporter.restate(&desk.claims["b"], &desk.notice(&desk.reported[1]).standing, at(3));
     desk.flush().await;
     assert_eq!(writes(), 2, "asked to look again, it does");
     assert_eq!(desk.count("event", "sent"), 3);
@@ -261,7 +261,7 @@ async fn only_claims_have_a_status() {
     desk.claims.insert("orders".to_owned(), pod.clone());
     desk.asked.lock().unwrap().clear();
     desk.see(0, "orders", bad("Degraded/SlowIO"));
-    desk.reporter.restate(&pod, &desk.notice(&desk.told[0]).standing, at(1));
+    desk.reporter.restate(&pod, &desk.notice(&desk.reported[0]).standing, at(1));
     desk.flush().await;
     let events = format!("POST /api/v1/namespaces/{}/events", desk.namespace);
     assert_eq!(*desk.asked.lock().unwrap(), [events]);

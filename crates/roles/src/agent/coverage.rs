@@ -15,7 +15,7 @@ use volmedic_report::Probing;
 
 /// A pod that waits longer for a volume is stuck rather than starting.
 const STARTS_WITHIN: Duration = Duration::from_mins(2);
-/// So many probes in a row have to succeed before a volume whose probes had failed for too long counts as probed again.
+/// The number of probes in a row that have to succeed before a volume whose probes had failed for too long counts as probed again.
 const REGAIN: u32 = 2;
 /// CSI drivers are named; the kubelet's own plugins are `kubernetes.io/…`.
 const IN_TREE: &str = "kubernetes.io/";
@@ -277,15 +277,15 @@ mod tests {
         let one = volume("a", &[Phase::InUse]);
         let miss = || evidence.missed(&key("a"), NodeVantage::Host, NotProbed::ProbeFailed, "m");
         evidence.saw(&key("a"), NodeVantage::Host, at(0));
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for round in 1..20 {
             miss();
-            told.push(shown(&evidence, &one, at(round * 110 + 105)));
+            reported.push(shown(&evidence, &one, at(round * 110 + 105)));
             evidence.saw(&key("a"), NodeVantage::Host, at(round * 110 + 106));
-            told.push(shown(&evidence, &one, at(round * 110 + 107)));
+            reported.push(shown(&evidence, &one, at(round * 110 + 107)));
         }
-        told.dedup();
-        assert_eq!(told, ["ProbeFailed", "NotProbedYet"].map(String::from)[..1], "it stays lost");
+        reported.dedup();
+        assert_eq!(reported, ["ProbeFailed", "NotProbedYet"].map(String::from)[..1], "it stays lost");
         evidence.saw(&key("a"), NodeVantage::Host, at(5000));
         evidence.saw(&key("a"), NodeVantage::Host, at(5010));
         assert_eq!(shown(&evidence, &one, at(5011)), "Host");

@@ -20,7 +20,7 @@ use super::args::KubeletHealth;
 use super::host_eyes::Eyes;
 use super::ports::in_use;
 
-/// What may be the kubelet at work is asked again after this long before it is told.
+/// What may be the kubelet at work is asked again after this long before it is reported.
 const CONFIRM: Duration = Duration::from_secs(1);
 
 /// One driver's volumes through its node plugin.
@@ -34,9 +34,9 @@ pub(super) struct DriverEyes {
     kubelet_speaks: AtomicBool,
     /// Whether something was wrong with volumes when they were last seen.
     seen: Mutex<HashMap<Arc<str>, bool>>,
-    /// Ask even a driver that tells nothing about health, for the figures.
+    /// Ask even a driver that reports nothing about health, for the figures.
     usage: bool,
-    told: Mutex<Option<&'static str>>,
+    reported: Mutex<Option<&'static str>>,
 }
 
 impl DriverEyes {
@@ -55,14 +55,14 @@ impl DriverEyes {
             kubelet_speaks: AtomicBool::new(false),
             seen: Mutex::default(),
             usage,
-            told: Mutex::default(),
+            reported: Mutex::default(),
         }
     }
 
-    /// What the driver can do is told once, and again when it changes.
+    /// What the driver can do is reported once, and again when it changes.
     fn tell(&self, choice: &NodeChoice) {
-        let mut told = self.told.lock();
-        if told.replace(choice.sentence) != Some(choice.sentence) {
+        let mut reported = self.reported.lock();
+        if reported.replace(choice.sentence) != Some(choice.sentence) {
             tracing::info!(driver = &*self.driver, "{}", choice.sentence);
         }
     }
@@ -285,15 +285,18 @@ mod tests {
 
     #[test]
     fn what_the_kubelet_says_of_pods_that_use_the_volume_counts() {
-        let ill: &[(&str, &str)] = &[("Degraded", "SlowIO")];
+        let unhealthy: &[(&str, &str)] = &[("Degraded", "SlowIO")];
         check(vec![used("a", Phase::InUse, None)], "healthy");
         check(vec![used("a", Phase::InUse, Some(&[]))], "healthy");
-        check(vec![used("a", Phase::InUse, None), used("b", Phase::InUse, Some(ill))], "Degraded/SlowIO");
         check(
-            vec![used("a", Phase::InUse, Some(ill)), used("b", Phase::InUse, Some(ill))],
+            vec![used("a", Phase::InUse, None), used("b", Phase::InUse, Some(unhealthy))],
             "Degraded/SlowIO",
         );
-        check(vec![used("a", Phase::Going, Some(ill)), used("b", Phase::InUse, None)], "healthy");
+        check(
+            vec![used("a", Phase::InUse, Some(unhealthy)), used("b", Phase::InUse, Some(unhealthy))],
+            "Degraded/SlowIO",
+        );
+        check(vec![used("a", Phase::Going, Some(unhealthy)), used("b", Phase::InUse, None)], "healthy");
         check(vec![used("a", Phase::InUse, Some(&[("Haunted", "Boo")]))], "Unrecognized(0)/Boo");
     }
 }

@@ -1,4 +1,4 @@
-//! The host's own eyes as a probe.
+//! The host checks as a probe.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,20 +19,20 @@ use super::coverage::Evidence;
 use super::ports::expected;
 use super::usage::Usages;
 
-/// How often one look may want to see something again before it is told.
+/// How often one look may want to see something again before it is reported.
 const AGAIN: usize = 20;
-/// What must be so for a while is looked at this often meanwhile: something that comes, goes and comes again is not it.
+/// What must be so for a while is checked this often meanwhile: something that comes, goes and comes again is not it.
 const STEP: Duration = Duration::from_millis(250);
 /// When the kubelet takes a volume from a pod it removes the volume's directory, and may be quicker than the news that
 /// the pod has ended. A volume whose directory is gone as well is not missed before this long.
 const REMOVED_FOR: Duration = Duration::from_secs(15);
 
-/// What all drivers' volumes are looked at with.
+/// What all drivers' volumes are checked with.
 #[derive(Debug)]
 pub(super) struct Eyes {
     pub(super) inventory: Arc<Inventory>,
     pub(super) host: Arc<Host>,
-    /// So many looks at once touch volumes, whatever their driver.
+    /// Maximum number of host checks that touch volumes at the same time, whatever their driver.
     pub(super) places: Semaphore,
     pub(super) usages: Arc<Usages>,
     pub(super) counts: Probes,
@@ -71,7 +71,7 @@ impl Eyes {
                 return true;
             }
             let since = *removed.entry(target.path.clone()).or_insert(now);
-            // Out of touch with the API server, a pod that has ended cannot be told from one that runs.
+            // Out of touch with the API server, a pod that has ended cannot be distinguished from one that runs.
             !stale && now.duration_since(since) >= REMOVED_FOR
         });
         expected
@@ -92,7 +92,7 @@ impl Eyes {
     }
 }
 
-/// One driver's volumes by the host's own eyes.
+/// One driver's volumes by host checks.
 #[derive(Debug)]
 pub(super) struct HostEyes {
     pub(super) driver: Arc<str>,
@@ -148,7 +148,7 @@ impl volmedic_monitor::Probe for HostEyes {
     async fn look(&self, handle: &str) -> Seen {
         let began = Instant::now();
         for round in 0..=AGAIN {
-            // What should be there is read anew each time: the pod may have ended meanwhile.
+            // What should be there is read again each time: the pod may have ended meanwhile.
             let Some(looked) = self.look_once(handle).await else { return Seen::Nothing };
             if let (Some(again), true) = (looked.again, round < AGAIN) {
                 // The first time it may be nothing but an old mount table.

@@ -1,4 +1,4 @@
-//! Between what changes and who is told: every change is on disk before it is sent, and stays there as unsent until the
+//! Between what changes and who is informed: every change is on disk before it is sent, and stays there as unsent until the
 //! API server has it.
 
 use std::collections::VecDeque;
@@ -24,12 +24,12 @@ use super::memory::{Memory, Shelf, Unsent};
 const WRITE_WITHIN: Duration = Duration::from_millis(500);
 /// How often the server is asked whether all is sent, and baselines are written.
 const ROUND: Duration = Duration::from_secs(30);
-/// So many changes are kept as unsent; with more, the oldest may be lost by a restart.
+/// Maximum number of changes that are kept as unsent; with more, the oldest may be lost by a restart.
 const MOST_UNSENT: usize = 2_000;
 
 /// With what the checks compare, as they want it remembered.
 pub(crate) type Baselines = Box<dyn Fn() -> Vec<(Key, Baseline)> + Send + Sync>;
-/// What a volume is called by the pod that is told of it.
+/// What a volume is called by the pod that is informed of it.
 pub(crate) type KnownAs = Arc<dyn Fn(&Subject, &ObjectRef) -> Option<Arc<str>> + Send + Sync>;
 
 /// Who is shown what changes.
@@ -46,10 +46,10 @@ struct Inner {
     baselines: Baselines,
     known_as: KnownAs,
     state: Mutex<State>,
-    /// One pen, so that no two pages are ever written at once.
+    /// One writer, so that no two pages are written at the same time.
     pen: tokio::sync::Mutex<Pen>,
     woken: Notify,
-    /// The same for whoever shows what is wrong.
+    /// The same for the page and the terminal.
     news: Notify,
     shown_to: OnceLock<Teller>,
 }
@@ -97,7 +97,7 @@ impl Journal {
         }))
     }
 
-    /// From now on every change is shown there at once, however long it takes until it is written and sent.
+    /// From now on every change is shown there immediately, however long it takes until it is written and sent.
     pub(crate) fn show_to(&self, teller: impl Fn(&Transition) + Send + Sync + 'static) {
         // Once only; there is one page.
         let _ = self.0.shown_to.set(Box::new(teller));
@@ -124,7 +124,7 @@ impl Journal {
         }
     }
 
-    /// Waits for a change. For one who waits: what nobody waited for yet is told at once.
+    /// Waits for a change. For one who waits: what nobody waited for yet is reported immediately.
     pub(crate) async fn news(&self) {
         self.0.news.notified().await;
     }
@@ -143,7 +143,7 @@ impl Journal {
     /// Writes, then sends. Dropped half way it has done neither, or has written what the next turn sends.
     async fn turn(&self) {
         let mut pen = self.0.pen.lock().await;
-        // What is told and what is unsent are read without a wait in between, so a page has both or neither.
+        // What is reported and what is unsent are read without a wait in between, so a page has both or neither.
         let (memory, count) = self.memory();
         if let Some(shelf) = &self.0.shelf {
             match shelf.page(&memory) {
@@ -155,16 +155,16 @@ impl Journal {
         }
         let mut state = self.state();
         let sending: Vec<Unsent> = state.fresh.drain(..count).collect();
-        let mut told: Option<&Transition> = None;
+        let mut reported: Option<&Transition> = None;
         for unsent in &sending {
             let notice = notice(unsent);
             // The same news under another name is for other objects, and is no news for the log and the metrics.
-            if told == Some(&unsent.transition) {
+            if reported == Some(&unsent.transition) {
                 self.0.reporter.send(&notice);
             } else {
                 self.0.reporter.tell(&notice);
             }
-            told = Some(&unsent.transition);
+            reported = Some(&unsent.transition);
         }
         state.handed.extend(sending);
         let surplus = state.handed.len().saturating_sub(MOST_UNSENT);
@@ -184,13 +184,13 @@ impl Journal {
         (memory, state.fresh.len())
     }
 
-    /// Too much waited to be sent and some of it was lost: everything that is wrong is told again.
+    /// Too much waited to be sent and some of it was lost: everything that is wrong is reported again.
     fn remind(&self) {
         let at = Timestamp::now();
         for memo in self.0.board.lock_ledger().memos() {
             let Subject::Volume(volume) = &memo.subject else { continue };
             let about = self.0.board.reported_on(volume);
-            for held in memo.told {
+            for held in memo.reported {
                 let change = Change::Reminder { condition: held.condition, since: held.since };
                 let (subject, vantage) = (memo.subject.clone(), memo.vantage.clone());
                 self.put(&Transition { at, subject, vantage, change }, about.clone());
@@ -224,7 +224,7 @@ impl volmedic_monitor::Outlet for Journal {
     }
 }
 
-/// Two claims may be one volume: each pod is told of the claim by which it uses it. At least one group, because what
+/// Two claims may be one volume: each pod is informed of the claim by which it uses it. At least one group, because what
 /// concerns no object is for the log all the same.
 fn by_name(
     about: Vec<ObjectRef>,
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pod_is_told_of_its_own_claim() {
+    fn each_pod_is_reported_of_its_own_claim() {
         let pod = |name: &str| ObjectRef::new(Kind::Pod, "shop", name, name);
         let claim = |pod: &ObjectRef| {
             (&*pod.name != "c").then(|| Arc::from(&*format!("claim of {}", &pod.name[..1])))

@@ -1,4 +1,4 @@
-//! What was told, kept on disk: the agent may write events but not read them all, so it has to remember by itself.
+//! What was reported, kept on disk: the agent may write events but not read them all, so it has to remember by itself.
 //!
 //! Written as a whole into one of two slots, so that whenever the power goes there is one that makes sense, and a full disk
 //! does not stop it. A change is in here before it is sent, as one that is still to be sent; after a restart it is sent again
@@ -32,7 +32,7 @@ const FORMAT: &str = "volmedic-agent/1";
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     pub(crate) memos: Vec<Memo>,
-    /// Who was told of the trouble of which volume.
+    /// The pods that were informed of the trouble of which volume.
     pub(crate) audiences: Vec<(Volume, Vec<ObjectRef>)>,
     /// What was not sent yet, as far as we know.
     pub(crate) unsent: Vec<Unsent>,
@@ -40,7 +40,7 @@ pub(crate) struct Memory {
     pub(crate) baselines: Vec<(Key, Baseline)>,
 }
 
-/// A change on its way to the API server, and on whom it is told.
+/// A change on its way to the API server, and on whom it is reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unsent {
     pub(crate) transition: Transition,

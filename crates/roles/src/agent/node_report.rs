@@ -30,14 +30,14 @@ pub(super) struct Source {
     pub(super) board: Board,
     pub(super) inventory: Arc<Inventory>,
     pub(super) host: Arc<Host>,
-    /// Ways of being told by the kernel, beside the checks.
+    /// Ways of being informed by the kernel, beside the checks.
     pub(super) more_checks: Vec<Check>,
     pub(super) evidence: Arc<Evidence>,
     /// The drivers that are registered with the kubelet; `None` if they were given on the command line.
     pub(super) registered: Option<watch::Receiver<Drivers>>,
 }
 
-/// Hands over what changed. Runs until dropped. The first report waits for all volumes to be looked at, but not longer
+/// Hands over what changed. Runs until dropped. The first report waits for all volumes to be checked, but not longer
 /// than `patience`.
 pub(super) async fn keep(source: Source, reporter: NodeReporter, journal: Journal, patience: Duration) {
     let mut unsteady = Unsteady::default();
@@ -61,7 +61,7 @@ pub(super) async fn keep(source: Source, reporter: NodeReporter, journal: Journa
     }
 }
 
-/// After a start no volume was looked at yet, and that is no news. So a restart finds its report as it is, and writes
+/// After a start no volume was checked yet, and that is no news. So a restart finds its report as it is, and writes
 /// nothing.
 #[derive(Debug)]
 struct Opening {
@@ -133,7 +133,7 @@ impl Source {
     }
 }
 
-/// All that is wrong, told or not, and all that cannot be looked at or comes and goes.
+/// All that is wrong, reported or not, and all that cannot be checked or comes and goes.
 fn troubles(wrong: Vec<(Subject, Vantage, Vec<Held>)>, memos: Vec<Memo>) -> Vec<Trouble> {
     let mut all: BTreeMap<(Subject, Vantage), Trouble> = BTreeMap::new();
     let nothing = |subject: &Subject, vantage: &Vantage| Trouble {

@@ -20,7 +20,7 @@ pub(super) struct Source {
     pub(super) node: Arc<str>,
     pub(super) inventory: Arc<Inventory>,
     pub(super) host: Arc<Host>,
-    /// Ways of being told by the kernel that are off, and why.
+    /// Ways of being informed by the kernel that are off, and why.
     pub(super) deaf: Vec<(&'static str, String)>,
     pub(super) drivers: watch::Receiver<Drivers>,
     pub(super) metrics: Metrics,
@@ -85,7 +85,7 @@ fn known_as(inventory: &Inventory, subject: &Subject) -> Option<String> {
         .find_map(|used| used.claim.as_ref().map(|claim| format!("{}/{}", claim.namespace, claim.name)))
 }
 
-/// Who tells what changed to the page.
+/// Reports what changed to the page.
 pub(super) fn teller(
     chronicle: &Arc<Chronicle>,
     inventory: &Arc<Inventory>,

@@ -1,4 +1,4 @@
-//! The pipes: for each driver with volumes in use one by the host's own eyes, and one through its node plugin where that
+//! The pipes: for each driver with volumes in use one by host checks, and one through its node plugin where that
 //! is known. They come and go with the volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,10 +25,10 @@ use volmedic_runtime::signals::clock;
 
 /// A driver without volumes is let go after this long.
 const IDLE: Duration = Duration::from_mins(1);
-/// What is not told by anybody is looked up this often.
+/// What no watch reports is looked up this often.
 const ROUND: Duration = Duration::from_secs(30);
-/// So many looks of one driver by the host's own eyes wait for a helper or for something to be seen twice; how many touch
-/// volumes at once is limited for all drivers together.
+/// Maximum number of host checks of one driver that wait for a helper or for something to be seen twice; how many touch
+/// volumes at the same time is limited for all drivers together.
 const HOST_LOOKS: usize = 256;
 /// Pods can name drivers as they like; more than this are not watched.
 const MOST_DRIVERS: usize = 256;
@@ -74,7 +74,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// Whatever it was not yet told of is told now, so that nothing stays open.
+    /// Whatever it was not yet informed of is reported now, so that nothing stays open.
     async fn end(self) {
         let _ = self.stop.send(());
         match self.task.await {
@@ -105,10 +105,12 @@ impl Pipes {
         mut asked: mpsc::Receiver<Ask>,
     ) {
         self.reconcile().await;
-        // Of what was told before a restart, drivers may have no volumes any more; what was told of them is closed.
-        let told: BTreeSet<Arc<str>> =
+        // Of what was reported before a restart, drivers may have no volumes any more; what was reported of them is closed.
+        let reported: BTreeSet<Arc<str>> =
             self.common.board.lock_ledger().subjects().map(|subject| subject.driver().clone()).collect();
-        for driver in told.into_iter().filter(|driver| !self.staff.contains_key(driver)).collect::<Vec<_>>() {
+        for driver in
+            reported.into_iter().filter(|driver| !self.staff.contains_key(driver)).collect::<Vec<_>>()
+        {
             self.hire(&driver, BTreeMap::new());
         }
         let mut round = tokio::time::interval(ROUND);
@@ -249,7 +251,7 @@ impl Pipes {
         Worker { port, stop, task }
     }
 
-    /// The driver has no volumes here any more: nobody looks at its storage from here.
+    /// The driver has no volumes here any more: nobody checks its storage from here.
     async fn fire(&self, driver: &Arc<str>, staff: Staff) {
         let Staff { host, node, .. } = staff;
         host.end().await;

@@ -14,7 +14,7 @@ use volmedic_probe::host;
 #[derive(Debug)]
 pub(super) struct Port {
     inventory: Arc<Inventory>,
-    /// What is wrong with a driver's storage as a whole is told here.
+    /// What is wrong with a driver's storage as a whole is reported here.
     node: ObjectRef,
     arrivals: Mutex<Vec<Arrival>>,
     woken: Notify,

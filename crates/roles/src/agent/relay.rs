@@ -85,7 +85,7 @@ async fn keep(
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-    let mut told = String::new();
+    let mut reported = String::new();
     loop {
         let pause = match Relay::start(&client, driver.clone(), options.clone(), metrics.clone()).await {
             Ok(relay) => {
@@ -95,9 +95,9 @@ async fn keep(
             }
             Err(error) => {
                 let text = format!("{:#}", anyhow::Error::new(error));
-                if text != told {
+                if text != reported {
                     tracing::warn!("heals cannot be relayed to the driver at {address}: {text}; retrying");
-                    told = text;
+                    reported = text;
                 }
                 backoff.failed()
             }
@@ -109,7 +109,7 @@ async fn keep(
     }
 }
 
-/// The so-many-eth port from this one on. Any free port stays that.
+/// The port at this distance from this one. Any free port stays that.
 fn behind(first: SocketAddr, number: usize) -> SocketAddr {
     let number = u16::try_from(number).unwrap_or(u16::MAX);
     let port = if first.port() == 0 { 0 } else { first.port().saturating_add(number) };

@@ -52,7 +52,7 @@ impl Sockets {
             let driver = self.connect(address.clone(), None);
             waiting.spawn(async move {
                 loop {
-                    // Why it is not ready is said by whoever keeps the connection.
+                    // Why it is not ready is said by the keeper of the connection.
                     if let Ok(session) = driver.ready_within(Duration::from_mins(1)).await {
                         return (address, Arc::<str>::from(session.driver()), driver);
                     }
@@ -99,7 +99,7 @@ impl Sockets {
         }
     }
 
-    /// Asks those sockets that have not said yet who they are, all at once: one that does not answer delays nobody.
+    /// Asks those sockets that have not said yet who they are, all at the same time: one that does not answer delays nobody.
     async fn ask(
         &self,
         asked: &mut HashMap<PathBuf, Asked>,

@@ -28,7 +28,7 @@ pub(super) struct Source {
     pub(super) board: Board,
     pub(super) inventory: Arc<Inventory>,
     pub(super) host: Arc<Host>,
-    /// Ways of being told by the kernel, beside the checks.
+    /// Ways of being informed by the kernel, beside the checks.
     pub(super) more_checks: Vec<(&'static str, bool)>,
     pub(super) usages: Arc<Usages>,
     pub(super) show_usage: bool,
@@ -107,7 +107,7 @@ impl Source {
         });
         let drivers = drivers.collect();
         let (mut sick, mut omitted) = (Vec::new(), 0);
-        // Also what flaps too much to be told: it is no less wrong for that.
+        // Also what flaps too much to be reported: it is no less wrong for that.
         for (subject, _, conditions) in ledger.troubles() {
             let Subject::Volume(volume) = &subject else { continue };
             let Some(found) = self.inventory.volumes().get(&volume.driver, &volume.handle) else { continue };
@@ -134,7 +134,7 @@ impl Source {
     }
 }
 
-/// How many volumes of a driver are in which state. Those that nobody has looked at yet are unknown, not absent.
+/// How many volumes of a driver are in which state. Those that nobody has checked yet are unknown, not absent.
 pub(super) fn tally_of(ledger: &Ledger, inventory: &Inventory, driver: &str) -> Tally {
     let volumes = inventory.volumes().of(driver);
     let used = volumes.iter().filter(|volume| volume.is_in_use()).count();

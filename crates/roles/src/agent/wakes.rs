@@ -1,4 +1,4 @@
-//! What the kernel tells by itself, so that nobody has to wait for the next round: the mount table changed, a file system
+//! What the kernel reports by itself, so that nobody has to wait for the next round: the mount table changed, a file system
 //! found an error in itself, the log speaks of a device.
 
 use std::collections::{HashMap, HashSet};
@@ -31,7 +31,7 @@ const GATHER: Duration = Duration::from_millis(200);
 /// A kernel that says more than we can read is not waited for. Each of these is some hundred lines.
 const MOST_BEFORE: usize = 1000;
 /// On a node where containers come and go the mount table changes all the time. While that is none of our business it is
-/// read more and more rarely, up to this pause; an accident is still told within two seconds.
+/// read more and more rarely, up to this pause; an accident is still reported within two seconds.
 const LONGEST_NAP: Duration = Duration::from_millis(400);
 /// After an error that should not be.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_secs(30);
 /// The volumes that something happened to.
 pub(super) type Disturbed = mpsc::Sender<Vec<Key>>;
 
-/// Wakes whoever looks at volumes whose mounts changed. Runs until dropped.
+/// Wakes the probes of volumes whose mounts changed. Runs until dropped.
 pub(super) async fn mounts(
     inventory: Arc<Inventory>,
     host: Arc<Host>,
@@ -85,7 +85,7 @@ pub(super) async fn mounts(
     }
 }
 
-/// The volumes whose mounts are not what they were. New ones are no news: they are looked at anyway.
+/// The volumes whose mounts are not what they were. New ones are no news: they are checked anyway.
 fn changed_mounts(inventory: &Inventory, host: &Host, known: &mut HashMap<Key, u64>) -> Vec<Key> {
     let Ok(table) = host.table() else { return Vec::new() };
     let mut changed = Vec::new();
@@ -127,7 +127,7 @@ fn mount_of<'t>(table: &'t Table, volume: &NodeVolume) -> Option<Mount<'t>> {
     in_use(volume).find_map(|used| table.at(&used.target))
 }
 
-/// Wakes whoever looks at volumes whose file systems found an error in themselves. Runs until dropped.
+/// Wakes the probes of volumes whose file systems found an error in themselves. Runs until dropped.
 pub(super) async fn fs_errors(
     inventory: Arc<Inventory>,
     host: Arc<Host>,
@@ -142,9 +142,9 @@ pub(super) async fn fs_errors(
     rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            told = errors.next() => match told {
-                Ok(told) => {
-                    let devices: HashSet<DeviceNumber> = told.into_iter().flat_map(|error| error.devices).collect();
+            reported = errors.next() => match reported {
+                Ok(reported) => {
+                    let devices: HashSet<DeviceNumber> = reported.into_iter().flat_map(|error| error.devices).collect();
                     // The file system may be read-only now, which is no change of the mount table.
                     host.mounts_changed();
                     let Ok(table) = host.table() else { continue };
@@ -217,7 +217,7 @@ fn mark(
     errors.keep(|device| wanted.contains(&device));
 }
 
-/// Collects what the kernel says as evidence, and wakes whoever looks at volumes on what it speaks of. Runs until
+/// Collects what the kernel says as evidence, and wakes the probes of the volumes that it speaks of. Runs until
 /// dropped.
 pub(super) async fn kernel_log(
     inventory: Arc<Inventory>,
@@ -253,7 +253,7 @@ pub(super) async fn kernel_log(
     }
 }
 
-/// Collects what the kernel said before us. That is no news, and must be known before the first volume is looked at: of
+/// Collects what the kernel said before us. That is no news, and must be known before the first volume is checked: of
 /// what was said about a device, only what comes after that look is about the volume.
 pub(super) fn kernel_log_so_far(log: &mut KernelLog, evidence: &Mutex<Evidence>) {
     for _ in 0..MOST_BEFORE {

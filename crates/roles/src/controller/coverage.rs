@@ -18,7 +18,7 @@ use volmedic_monitor::{Board, Settings};
 const EVERY: Duration = Duration::from_secs(1);
 /// Which single volumes are not probed is checked this often, because it means to go through all of them.
 const VOLUMES_EVERY: Duration = Duration::from_secs(15);
-/// So many probes in a row that fail make a driver, or a volume, one that is not probed: the ledger's own rule.
+/// The number of probes in a row that fail before a driver, or a volume, counts as not probed: the ledger's own rule.
 const FAILURES: u32 = 3;
 /// While a driver is unreachable nothing is known of how it reports health.
 const NOTHING: &str = "";

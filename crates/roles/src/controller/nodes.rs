@@ -1,4 +1,4 @@
-//! Nodes that go down, told on every claim that is used there.
+//! Nodes that go down, reported on every claim that is used there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) struct NodeWatcher {
 
 /// What was said of a volume on a node that is down.
 #[derive(Debug)]
-struct Told {
+struct Reported {
     message: String,
     since: Timestamp,
 }
@@ -37,25 +37,25 @@ impl NodeWatcher {
     /// Runs until dropped.
     pub(super) async fn run(self) {
         let mut judge = Judge::new(self.grace);
-        // What was told before a restart is over if it is no longer so.
-        let mut told = self.told_before();
+        // What was reported before a restart is over if it is no longer so.
+        let mut reported = self.reported_before();
         let mut recalled = false;
         loop {
             if !recalled {
-                recalled = self.recall(&mut judge, &told);
+                recalled = self.recall(&mut judge, &reported);
             }
             if let Some(now) = self.view(&mut judge) {
                 let gone: Vec<Arc<str>> =
-                    told.keys().filter(|&handle| !now.contains_key(handle)).cloned().collect();
+                    reported.keys().filter(|&handle| !now.contains_key(handle)).cloned().collect();
                 for handle in gone {
-                    told.remove(&handle);
+                    reported.remove(&handle);
                     self.say(handle, Sight::Healthy).await;
                 }
                 for (handle, message) in now {
-                    let known = told.get(&handle);
+                    let known = reported.get(&handle);
                     if known.is_none_or(|known| known.message != message) {
                         let since = known.map_or_else(Timestamp::now, |known| known.since);
-                        told.insert(handle.clone(), Told { message: message.clone(), since });
+                        reported.insert(handle.clone(), Reported { message: message.clone(), since });
                         let down = Condition::new(Status::Inaccessible, WellKnown::NodeDown.into(), &message);
                         self.say(handle, Sight::adverse([down])).await;
                     }
@@ -70,17 +70,17 @@ impl NodeWatcher {
         }
     }
 
-    /// Tells the judge which nodes were told as down before a restart: without that they would come back for the
+    /// Gives the judge the nodes that were reported as down before a restart: without that they would come back for the
     /// length of the grace, and deleted ones for ever. Answers whether the nodes could be seen.
     ///
-    /// What was told names volumes, not nodes; but of the nodes that such a volume is used on, those that are not ready
+    /// What was reported names volumes, not nodes; but of the nodes that such a volume is used on, those that are not ready
     /// or not there are the ones.
-    fn recall(&self, judge: &mut Judge, told: &HashMap<Arc<str>, Told>) -> bool {
+    fn recall(&self, judge: &mut Judge, reported: &HashMap<Arc<str>, Reported>) -> bool {
         let (Some(nodes), Some(pods)) = (self.inventory.nodes(), self.inventory.pods()) else { return true };
         if !self.inventory.is_ready() || nodes.current().is_none() {
             return false;
         }
-        if told.is_empty() {
+        if reported.is_empty() {
             return true;
         }
         let mut suspects = BTreeMap::new();
@@ -100,15 +100,15 @@ impl NodeWatcher {
         let names: Vec<&str> = suspects.keys().map(AsRef::as_ref).collect();
         for one in self.inventory.affected(&names) {
             let handle = one.handle.clone().unwrap_or_else(|| inline_handle(&one.about));
-            if let (Some(told), Some((since, why))) = (told.get(&handle), suspects.get(&one.node)) {
-                let since = since.map_or(told.since, |since| since.min(told.since));
+            if let (Some(reported), Some((since, why))) = (reported.get(&handle), suspects.get(&one.node)) {
+                let since = since.map_or(reported.since, |since| since.min(reported.since));
                 judge.recall(Down { node: one.node.clone(), since, why: why.clone() });
             }
         }
         true
     }
 
-    /// The volumes on nodes that are down, each with what to say; `None` while nobody can say.
+    /// The volumes on nodes that are down, each with what to say; `None` while it is unknown.
     fn view(&self, judge: &mut Judge) -> Option<HashMap<Arc<str>, String>> {
         let nodes = self.inventory.nodes()?.current()?;
         if self.inventory.staleness().is_some_and(|stale| stale.age > FRESH) || !self.inventory.is_ready() {
@@ -136,15 +136,15 @@ impl NodeWatcher {
         Some(messages.into_iter().map(|(handle, texts)| (handle, texts.join("; "))).collect())
     }
 
-    fn told_before(&self) -> HashMap<Arc<str>, Told> {
-        let told = |memo: Memo| match memo.subject {
+    fn reported_before(&self) -> HashMap<Arc<str>, Reported> {
+        let reported = |memo: Memo| match memo.subject {
             Subject::Volume(volume) if memo.vantage == Vantage::Cluster => {
-                let Held { condition, since } = memo.told.into_iter().next()?;
-                Some((volume.handle, Told { message: condition.message.to_string(), since }))
+                let Held { condition, since } = memo.reported.into_iter().next()?;
+                Some((volume.handle, Reported { message: condition.message.to_string(), since }))
             }
             _ => None,
         };
-        self.board.lock_ledger().memos().into_iter().filter_map(told).collect()
+        self.board.lock_ledger().memos().into_iter().filter_map(reported).collect()
     }
 
     async fn say(&self, handle: Arc<str>, sight: Sight) {

@@ -15,7 +15,7 @@ use volmedic_runtime::page::{Chronicle, Late, calls, node_state};
 /// Changes that the page remembers.
 pub(super) const CHANGES: usize = 1_000;
 /// Volumes looked up before the pipe gets at the ledger.
-const AT_ONCE: usize = 500;
+const TOGETHER: usize = 500;
 
 /// The page of a controller that may not lead yet.
 pub(super) type Page = Late<Source>;
@@ -110,13 +110,13 @@ impl volmedic_view::Source for Source {
             flapping_since: None,
         };
         let mut rows = Vec::with_capacity(handles.len());
-        for some in handles.chunks(AT_ONCE) {
+        for some in handles.chunks(TOGETHER) {
             let ledger = self.chronicle.board.lock_ledger();
             let quiet = ledger.quiet(&self.name, &Vantage::Controller);
             for handle in some {
                 let row = Row { mute, ..Row::new(self.name.clone(), handle.clone()) };
                 let subject = Subject::volume(self.name.clone(), handle.clone());
-                // Nearly all are well, and need no closer look.
+                // Nearly all are healthy, and need no closer look.
                 let calm = gone.is_none()
                     && quiet.contains(handle)
                     && !ledger.is_adverse(&subject, &Vantage::Cluster);
@@ -173,7 +173,7 @@ fn spread(row: &Row, claims: Vec<BoundClaim>, users: &Users) -> impl Iterator<It
     })
 }
 
-/// Tells what changed to the page too.
+/// Reports what changed to the page too.
 pub(super) struct Outlet<O> {
     pub(super) to: O,
     /// None where nobody is shown anything.

@@ -13,7 +13,7 @@ use volmedic_monitor::{Arrival, Board, ListEnd, Pages, Probe, Seen, Way};
 use volmedic_report::{Notice, ProbeResult, Probes, Reporter};
 
 /// The handles under which inline volumes are kept: they have none of their own. The pod's namespace, name and uid
-/// follow, so that after a restart the handle alone says which pod to tell.
+/// follow, so that after a restart the handle alone says on which pod to report.
 const INLINE: &str = "inline:";
 
 /// The handle that stands for a pod's inline volumes.
@@ -28,7 +28,7 @@ fn inline_pod(handle: &str) -> Option<ObjectRef> {
     Some(ObjectRef::new(Kind::Pod, namespace, name, uid))
 }
 
-/// The volumes there should be, and whom to tell about them.
+/// The volumes there should be, and the pods to report on.
 #[derive(Debug)]
 pub(super) struct Volumes {
     inventory: Arc<volmedic_inventory::Inventory>,
@@ -86,14 +86,14 @@ pub(super) struct Driver {
     pub(super) name: Arc<str>,
     pub(super) probe: volmedic_probe::Controller,
     pub(super) counts: Probes,
-    /// What the driver can do is told once, and again when it changes.
-    pub(super) told: Mutex<Option<&'static str>>,
+    /// What the driver can do is reported once, and again when it changes.
+    pub(super) reported: Mutex<Option<&'static str>>,
 }
 
 impl Driver {
     fn tell(&self, sentence: &'static str, nothing: bool) {
-        let mut told = self.told.lock();
-        if told.replace(sentence) != Some(sentence) {
+        let mut reported = self.reported.lock();
+        if reported.replace(sentence) != Some(sentence) {
             if nothing {
                 tracing::warn!(driver = &*self.name, "{sentence}");
             } else {
@@ -154,7 +154,7 @@ impl Probe for Driver {
     }
 }
 
-/// Tells transitions, with all that stands beside them.
+/// Reports transitions, with all that stands beside them.
 #[derive(Debug)]
 pub(super) struct Outlet {
     pub(super) reporter: Arc<Reporter>,
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_handle_of_inline_volumes_says_which_pod_to_tell() {
+    fn the_handle_of_inline_volumes_says_which_pod_to_report() {
         let pod = ObjectRef::new(Kind::Pod, "shop", "web-0", "0c5b8f0e-6ad8-4a6f-a0a5-3f6e3c7d9b11");
         assert_eq!(inline_pod(&inline_handle(&pod)), Some(pod));
         assert_eq!(inline_pod("vol-1"), None);

@@ -51,7 +51,7 @@ impl Bound {
     }
 }
 
-/// What was told before. Tried for as long as it takes: to begin without it would tell everything again.
+/// What was reported before. Tried for as long as it takes: to begin without it would report everything again.
 pub(super) async fn read(
     client: &Client,
     driver: &Arc<str>,

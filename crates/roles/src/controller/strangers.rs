@@ -9,7 +9,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use volmedic_api::{Arrived, slim::PersistentVolume};
 
-/// Volumes of others are looked for among so many. That is enough to name whose they are.
+/// Maximum number of objects that are searched for volumes of others. That is enough to name whose they are.
 const SAMPLE: u32 = 500;
 /// Drivers that are named in a sentence.
 const NAMED: usize = 3;

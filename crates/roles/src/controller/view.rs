@@ -37,13 +37,13 @@ impl Source {
     fn picture(&self, limit: usize) -> volmedic_report::Picture {
         let ledger = self.board.lock_ledger();
         let mut tally = ledger.tally(&self.driver);
-        // Volumes that nobody has looked at yet are unknown, not absent.
+        // Volumes that nobody has checked yet are unknown, not absent.
         tally.unknown += self.inventory.volumes().len().saturating_sub(all(&tally));
         let backend = ledger.beliefs(&Subject::Backend(self.driver.clone()));
         let blind_since = backend.iter().find_map(|(_, belief)| belief.blind_since);
         let drivers = vec![DriverPicture { driver: self.driver.clone(), tally, blind_since }];
         let (mut sick, mut omitted) = (Vec::new(), 0);
-        // Also what flaps too much to be told: it is no less wrong for that.
+        // Also what flaps too much to be reported: it is no less wrong for that.
         for (subject, _, conditions) in ledger.troubles() {
             let Subject::Volume(volume) = &subject else { continue };
             let claims = self.inventory.volumes().claims(&volume.handle);

@@ -15,7 +15,7 @@ use volmedic_runtime::flags::{duration, listen, positive, rate};
 use volmedic_runtime::http::HttpArgs;
 use volmedic_runtime::page::PageArgs;
 
-/// Writes of claims that may be on the way at once.
+/// Writes of claims that may be on the way at the same time.
 const WORKERS: usize = 16;
 
 /// Merge what controllers, agents, kubelets and the cluster know into one VolumeHealth for each claim.

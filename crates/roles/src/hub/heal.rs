@@ -1,4 +1,4 @@
-//! The healer in the hub: what it sees, whom it tells, what it remembers, and who may ask it. It runs while we lead.
+//! The healer in the hub: what it sees, whom it informs, what it remembers, and who may ask it. It runs while we lead.
 
 mod args;
 mod asked;

@@ -16,7 +16,7 @@ use volmedic_hub::{AGENT_LEASE, DownNode, Source, World};
 use volmedic_inventory::{Down, DownWhy, Judge, Nodes};
 
 /// Strays cleared away in one go.
-const AT_ONCE: usize = 20;
+const TOGETHER: usize = 20;
 const SHORTEST_SLEEP: Duration = Duration::from_millis(200);
 /// Nodes are judged after this time also if the Leases of drivers' controllers cannot be read.
 const FOR_CONTROLLERS: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ pub(super) struct NodeWatcher {
     pub(super) nodes: Arc<Nodes>,
     pub(super) woken: Arc<Notify>,
     pub(super) world: Arc<Mutex<World>>,
-    /// To be told when the world changed.
+    /// To be reported when the world changed.
     pub(super) hub: Arc<Notify>,
     pub(super) grace: SignedDuration,
     /// What an agent left behind goes so long after its node went: a node that is just joining is no stray.
@@ -53,7 +53,7 @@ impl NodeWatcher {
                     world.is_ready()
                         && (world.has_heard(Source::Controllers) || began.elapsed() > FOR_CONTROLLERS)
                 };
-                // Also while nothing can be told yet: which nodes were ready once is only seen while they are.
+                // Also while nothing can be reported yet: which nodes were ready once is only seen while they are.
                 judge.pass(now, nodes.iter().map(AsRef::as_ref));
                 if ready {
                     if !std::mem::replace(&mut recalled, true) {
@@ -91,8 +91,8 @@ impl NodeWatcher {
             judge.forget(&gone.node);
         }
         let down = down.into_iter().filter(|down| used.contains(&down.node));
-        let told = down.map(|Down { node, since, why }| (node, DownNode { since, why: why.to_string() }));
-        world.set_down(told.collect());
+        let reported = down.map(|Down { node, since, why }| (node, DownNode { since, why: why.to_string() }));
+        world.set_down(reported.collect());
         // Nodes that failed before we began to look need the grace to count; until then what was said of them stands.
         let grace = Duration::try_from(self.grace).unwrap_or_default();
         if judge.next_due().is_none() || began.elapsed() > grace {
@@ -109,7 +109,7 @@ impl NodeWatcher {
             strays.entry(node).or_insert(now);
         }
         let due = strays.iter().filter(|(_, since)| now.duration_since(**since) >= self.clear_after);
-        let due: Vec<Box<str>> = due.map(|(node, _)| node.clone()).take(AT_ONCE).collect();
+        let due: Vec<Box<str>> = due.map(|(node, _)| node.clone()).take(TOGETHER).collect();
         for node in due {
             strays.remove(&node);
             let reports = Api::<NodeVolumeHealth>::all(self.client.clone());

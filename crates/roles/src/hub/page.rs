@@ -19,8 +19,8 @@ use volmedic_runtime::page::{Late, node_state, stored};
 
 /// Changes that the page remembers.
 pub(super) const CHANGES: usize = 1_000;
-/// Claims looked at before others get at the world: to gather a hundred thousand rows takes a while.
-const AT_ONCE: usize = 500;
+/// Claims checked before others get at the world: to gather a hundred thousand rows takes a while.
+const TOGETHER: usize = 500;
 /// Out of touch with the API server for longer is said on the page.
 pub(super) const STALE_AFTER: Duration = Duration::from_secs(30);
 /// How often it is looked whether enough was read to begin.
@@ -57,10 +57,10 @@ pub(super) async fn show(
         // In one go, so that no change falls between what was before and what comes.
         let mut world = world.lock();
         history.recall(past(&world));
-        let told = history.clone();
+        let reported = history.clone();
         world.listen(move |key, before, now| {
             if let Some(moment) = news(key, before, now) {
-                told.record(moment);
+                reported.record(moment);
             }
         });
     }
@@ -79,14 +79,14 @@ fn past(world: &World) -> Vec<Moment> {
     all[surplus..].iter().map(|(key, status, past)| stored::moment(&about(key, status), past)).collect()
 }
 
-/// What people are told when what is stored changes: the headline, if that is another.
+/// What people see when what is stored changes: the headline, if that is another.
 fn news(key: &ClaimKey, before: Option<&VolumeHealthStatus>, now: &VolumeHealthStatus) -> Option<Moment> {
     let last = now.history.first()?;
     if before.and_then(|before| before.history.first()) == Some(last) {
         return None;
     }
     let moment = stored::moment(&about(key, now), last);
-    // A new object that says that all is well is no news.
+    // A new object that says that all is healthy is no news.
     (before.is_some() || moment.health != Health::Healthy).then_some(moment)
 }
 
@@ -115,7 +115,7 @@ impl volmedic_view::Source for Source {
         let keys = self.world.lock().claim_keys();
         let mut names = Names::default();
         let mut rows = Vec::with_capacity(keys.len());
-        for some in keys.chunks(AT_ONCE) {
+        for some in keys.chunks(TOGETHER) {
             let world = self.world.lock();
             // A claim without a volume has no page of its own.
             let shown = |key: &ClaimKey| {

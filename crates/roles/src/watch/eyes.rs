@@ -15,7 +15,7 @@ use super::roll::Roll;
 pub(super) struct Eyes {
     driver: Driver,
     probe: volmedic_probe::Controller,
-    /// For calling the roll, where the list of volumes is not what tells their health; and when that was last begun.
+    /// For calling the roll, where the list of volumes does not carry their health; and when that was last begun.
     pager: Mutex<(Pager, Option<Instant>)>,
     roll: Arc<Roll>,
 }

@@ -1,4 +1,4 @@
-//! One look at every volume, and no more.
+//! One probe of every volume, and no more.
 
 use std::sync::Arc;
 
@@ -116,21 +116,21 @@ fn record(source: &Source, handle: &Arc<str>, sight: Sight) {
         source.not_seen(handle, &why.to_string());
     }
     let subject = Subject::volume(source.name.clone(), handle.clone());
-    let told = source.board.lock_ledger().record(Timestamp::now(), &subject, &Vantage::Controller, sight);
-    for transition in &told {
+    let reported = source.board.lock_ledger().record(Timestamp::now(), &subject, &Vantage::Controller, sight);
+    for transition in &reported {
         source.tell(transition);
     }
 }
 
 fn backend(source: &Source, why: Why) {
     let subject = Subject::Backend(source.name.clone());
-    let told = source.board.lock_ledger().record(
+    let reported = source.board.lock_ledger().record(
         Timestamp::now(),
         &subject,
         &Vantage::Controller,
         Sight::NotSeen(why),
     );
-    for transition in &told {
+    for transition in &reported {
         source.tell(transition);
     }
 }

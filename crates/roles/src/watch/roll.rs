@@ -1,4 +1,4 @@
-//! Which volumes there are, as the driver itself tells.
+//! Which volumes there are, as the driver itself lists them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use volmedic_api::ObjectRef;
 use volmedic_health::Volume;
 use volmedic_monitor::Arrival;
 
-/// The pipe takes new volumes in at once; if it does not, it is ending.
+/// The pipe takes new volumes in immediately; if it does not, it is ending.
 const TAKEN_IN: Duration = Duration::from_secs(10);
 
 /// The volumes of the driver. What its own complete list no longer has, it deleted: that is no trouble, the volume just
@@ -139,7 +139,7 @@ impl volmedic_monitor::Inventory for Roll {
         self.woken.notified().await;
     }
 
-    /// Nobody but the terminal and the page is told.
+    /// Only the terminal and the page are informed.
     fn about(&self, _: &Volume) -> Vec<ObjectRef> {
         Vec::new()
     }

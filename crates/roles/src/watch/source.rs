@@ -1,4 +1,4 @@
-//! What is known of the driver and its volumes, for whoever shows it.
+//! What is known of the driver and its volumes, for the page and the terminal.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl Source {
         last.clone()
     }
 
-    /// How the driver tells health, if it does, and what it says it can do.
+    /// How the driver reports health, if it does, and what it says it can do.
     pub(super) fn abilities(&self) -> Vec<String> {
         let session = self.session();
         let features = session.features();
@@ -163,7 +163,7 @@ impl volmedic_view::Source for Source {
             flapping_since: None,
         };
         let row = |handle: Arc<str>| {
-            // Nearly all are well, and need no closer look.
+            // Nearly all are healthy, and need no closer look.
             if gone.is_none() && quiet.contains(&handle) {
                 let (health, seen_by) = (Health::Healthy, vec![well.clone()]);
                 return Row { health, seen_by, ..Row::new(self.name.clone(), handle) };
@@ -218,7 +218,7 @@ fn calls(metrics: &Metrics) -> Vec<Call> {
     metrics.latencies().into_iter().map(call).collect()
 }
 
-/// Tells what changed to whoever shows it.
+/// Reports what changed to the page and the terminal.
 #[derive(Debug)]
 pub(super) struct Outlet(pub(super) Arc<Source>);
 

@@ -17,7 +17,7 @@ pub(super) struct Store {
     file: File,
     lines: usize,
     limit: usize,
-    /// A disk that is full is told once.
+    /// A disk that is full is reported once.
     failed: bool,
 }
 
@@ -81,7 +81,7 @@ impl Store {
         // In one piece, so that a line is whole or not there, but for the power going.
         self.file.write_all(&line)?;
         self.lines += 1;
-        // Twice as long as wanted is when it is worth writing anew.
+        // Twice as long as wanted is when it is worth writing again.
         if self.lines >= self.limit.saturating_mul(2) {
             self.rewrite(&latest(self.limit))?;
         }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_line_is_left_out_and_mended() {
+    fn a_torn_line_is_left_out_and_repaired() {
         let room = tempfile::tempdir().unwrap();
         let path = room.path().join("history");
         let whole = serde_json::to_string(&moment(7)).unwrap();
@@ -190,11 +190,11 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let path = room.path().join("history");
         let first = Store::open(&path, 10).unwrap();
-        let told = Store::open(&path, 10).unwrap_err().to_string();
-        assert!(told.contains("another process keeps its history"), "{told}");
+        let reported = Store::open(&path, 10).unwrap_err().to_string();
+        assert!(reported.contains("another process keeps its history"), "{reported}");
         drop(first);
         Store::open(&path, 10).unwrap();
-        let told = Store::read(&room.path().join("none")).unwrap_err().to_string();
-        assert!(told.contains("cannot read the history") && told.contains("none"), "{told}");
+        let reported = Store::read(&room.path().join("none")).unwrap_err().to_string();
+        assert!(reported.contains("cannot read the history") && reported.contains("none"), "{reported}");
     }
 }

@@ -163,7 +163,7 @@ impl Connection {
         let log = &server.0.log;
         sleep(there).await;
         if server.0.trouble.lock().hangs {
-            // Lost on the way there. Whoever asked finds out by a deadline.
+            // Lost on the way there. The caller finds out by a deadline.
             log.add(format!("{process}: {request} gets lost"));
             sleep(Duration::from_hours(24)).await;
             return;

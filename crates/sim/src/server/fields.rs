@@ -15,7 +15,7 @@ pub(super) fn collect(path: Path, value: &Value, leaves: &mut BTreeMap<Path, Val
     match value {
         Value::Object(fields) if !fields.is_empty() => {
             for (name, value) in fields {
-                collect([&path[..], &[name.clone()]].concat(), value, leaves);
+                collect([&path[..], std::slice::from_ref(name)].concat(), value, leaves);
             }
         }
         Value::Array(items) if path == ["healthStatus", "healthConditions"] && !items.is_empty() => {

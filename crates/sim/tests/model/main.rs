@@ -4,6 +4,8 @@
 //! Not compared are texts for people, uids, times that the server sets, and the numbers of versions. Left out are requests
 //! that the product never sends, and deleting a claim, which its finalizer delays.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 mod side;
 
 use std::collections::BTreeMap;
@@ -172,11 +174,11 @@ fn step(dice: &mut Dice, namespace: &str) -> Step {
             resource: with_status,
             name,
             status: said(with_status, dice),
-            manager: *dice.pick(&MANAGERS),
+            manager: dice.pick::<&str>(&MANAGERS),
             force: dice.percent(60),
             uid: *dice.pick(&[Uid::None, Uid::Right, Uid::Right, Uid::Wrong]),
         },
-        17 => Step::Delete { resource: *dice.pick(&[EVENTS, LEASES, HEALTHS]), name },
+        17 => Step::Delete { resource: dice.pick::<&str>(&[EVENTS, LEASES, HEALTHS]), name },
         18 => Step::Watch { name, version: Version::Older },
         _ => Step::Forbidden { name },
     }

@@ -1,6 +1,7 @@
 //! One of the two servers: how a step is asked, and what of its answers the product reads.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 
 use http::{Method, Request};
 use http_body_util::BodyExt;
@@ -84,7 +85,7 @@ impl Side {
                 if matches!(step, Step::Next { .. })
                     && let Some(place) = self.places.remove(*resource)
                 {
-                    path += &format!("&continue={place}");
+                    let _ = write!(path, "&continue={place}");
                 }
                 let answer = self.ask(Method::GET, &path, json_body, &Value::Null).await;
                 let next = answer.1["metadata"]["continue"].as_str().filter(|next| !next.is_empty());
@@ -239,8 +240,7 @@ fn product_reads(resource: &str, object: &Value) -> Value {
     let meta = &object["metadata"];
     let fields: &[&str] = match resource {
         EVENTS => &["type", "reason", "count", "involvedObject", "source"],
-        LEASES => &["spec"],
-        HEALTHS => &["spec"],
+        LEASES | HEALTHS => &["spec"],
         _ => &[],
     };
     let mut shown: Value = fields.iter().map(|field| ((*field).to_owned(), object[field].clone())).collect();

@@ -1,5 +1,5 @@
 //! Owns a control plane or a cluster until its standard input closes: for trying things by hand, and for tests that
-//! kill an owner and look at what it leaves.
+//! kill an owner and see what it leaves.
 
 use std::io::{self, Read, Write};
 
@@ -18,7 +18,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Tells what runs, one word and one value a line, and waits.
+/// Prints what runs, one word and one value a line, and waits.
 fn own(plane: &ControlPlane) -> Result<()> {
     let mut out = io::stdout();
     writeln!(out, "kubeconfig {}", plane.kubeconfig().display())?;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::image::Image;
 use crate::process;
 
-/// Ends at once when it is told to, which a bare `sleep` does not: the kernel keeps signals without a handler from
+/// Ends immediately when it gets SIGTERM, which a bare `sleep` does not: the kernel keeps signals without a handler from
 /// the first process of a container. So pods and their sandboxes stop in no time.
 const WAIT: &str = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done";
 

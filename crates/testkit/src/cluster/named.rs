@@ -141,14 +141,14 @@ pub struct Status {
 }
 
 impl Status {
-    /// Everything runs and says that it is well.
+    /// Everything runs and says that it is healthy.
     pub fn healthy(&self) -> bool {
         let node = self.node.as_ref().is_none_or(Result::is_ok);
         self.parts.iter().all(|(_, pid)| pid.is_some()) && self.api.is_ok() && node
     }
 }
 
-/// Looks at the cluster `name`; `None` when there is none.
+/// Inspects the cluster `name`; `None` when there is none.
 pub fn status(name: &Name) -> Result<Option<Status>> {
     let path = base()?.join(&name.0);
     if !path.exists() {

@@ -95,7 +95,7 @@ pub(super) fn apiserver(home: &Home, options: &Options, etcd: u16, port: u16) ->
     arguments
 }
 
-/// Writes a kubeconfig for whoever holds the certificate `name`. It is JSON, which is YAML too.
+/// Writes a kubeconfig for the holder of the certificate `name`. It is JSON, which is YAML too.
 pub(crate) fn write_kubeconfig(path: &Path, pki: &Path, name: &str, port: u16) -> Result<()> {
     let config = json!({
         "apiVersion": "v1",

@@ -169,7 +169,7 @@ struct Lines {
     last: VecDeque<String>,
 }
 
-/// Runs `command`, tells how far it is every ten seconds, and returns its standard output.
+/// Runs `command`, reports how far it is every ten seconds, and returns its standard output.
 fn watch(mut command: Command, limit: Duration, tell: impl Fn(u64, &Lines) -> String) -> Result<String> {
     let what = command.get_args().take(2).map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -31,7 +31,7 @@ impl Identity {
     /// Sends `signal` to exactly this process; `false` when it is gone.
     pub(crate) fn signal(self, signal: Signal) -> io::Result<bool> {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(false) };
-        // The descriptor pins whoever has the number now; only then is it worth asking who that is.
+        // The descriptor pins the process that has the number now; only then is it worth asking who that is.
         let pinned = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pinned) => pinned,
             Err(Errno::SRCH) => return Ok(false),
@@ -48,7 +48,7 @@ impl Identity {
     }
 }
 
-/// Tells one run of the kernel from the next.
+/// Distinguishes one run of the kernel from the next.
 pub(crate) fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }

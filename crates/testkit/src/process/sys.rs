@@ -24,7 +24,7 @@ pub(super) fn die_with_parent(command: &mut Command) {
     unsafe { command.pre_exec(prepare) };
 }
 
-/// The child leaves the terminal and the process group of whoever starts it.
+/// The child leaves the terminal and the process group of its parent.
 pub(super) fn lead_new_session(command: &mut Command) {
     let prepare = || {
         rustix::process::setsid()?;

@@ -65,7 +65,7 @@ impl Companion {
 
 impl Drop for Companion {
     fn drop(&mut self) {
-        // One that the kernel holds is left to the clearing of the cluster, which tells.
+        // One that the kernel holds is left to the clearing of the cluster, which reports it.
         let _ = self.process.kill();
     }
 }

@@ -26,7 +26,7 @@ impl Service {
         act(&mut self.behaviour.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts the call and behaves as the driver is told to.
+    /// Counts the call and behaves as the driver is set to.
     async fn enter(&self, call: &'static str, volume: Option<&str>) -> Result<(), Status> {
         let (delay, failing, hung) = self.with(|behaviour| {
             *behaviour.calls.entry(call).or_default() += 1;
@@ -69,7 +69,7 @@ impl Service {
             .ok_or_else(|| Status::not_found(format!("there is no volume {id}")))
     }
 
-    fn tells_conditions(&self) -> bool {
+    fn reports_conditions(&self) -> bool {
         self.with(|behaviour| behaviour.capabilities.contains(&super::capability::VOLUME_CONDITION))
     }
 }
@@ -137,13 +137,13 @@ impl Controller for Service {
     ) -> Result<Response<csi::ListVolumesResponse>, Status> {
         self.enter("ListVolumes", None).await?;
         let request = request.into_inner();
-        let told = self.tells_conditions();
+        let reported = self.reports_conditions();
         let (page, next_token) = self.page(request.max_entries, &request.starting_token, false)?;
         let entry = |(id, adverse): (String, Vec<Adverse>)| list_volumes_response::Entry {
             volume: Some(volume(id)),
             status: Some(list_volumes_response::VolumeStatus {
                 published_node_ids: Vec::new(),
-                volume_condition: told.then(|| condition(&adverse)),
+                volume_condition: reported.then(|| condition(&adverse)),
             }),
         };
         let entries = page.into_iter().map(entry).collect();
@@ -159,7 +159,7 @@ impl Controller for Service {
         let adverse = self.find(&id)?;
         let status = controller_get_volume_response::VolumeStatus {
             published_node_ids: Vec::new(),
-            volume_condition: self.tells_conditions().then(|| condition(&adverse)),
+            volume_condition: self.reports_conditions().then(|| condition(&adverse)),
         };
         let (volume, status) = (Some(volume(id)), Some(status));
         Ok(Response::new(csi::ControllerGetVolumeResponse { volume, status }))

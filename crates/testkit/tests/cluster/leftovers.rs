@@ -1,4 +1,4 @@
-//! What a cluster could leave behind on a machine, looked at without any of the marks that the cleaning itself uses.
+//! What a cluster could leave behind on a machine, checked without any of the marks that the cleaning itself uses.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,8 +17,8 @@ impl Snapshot {
         all.extend(
             groups(Path::new("/sys/fs/cgroup")).map(|group| format!("control group {}", group.display())),
         );
-        all.extend(told("ip", &["-o", "link"]).map(|link| format!("link {}", words(&link, 2))));
-        all.extend(told("ip", &["-o", "addr"]).map(|address| format!("address {}", words(&address, 4))));
+        all.extend(reported("ip", &["-o", "link"]).map(|link| format!("link {}", words(&link, 2))));
+        all.extend(reported("ip", &["-o", "addr"]).map(|address| format!("address {}", words(&address, 4))));
         for folder in
             ["/run/netns", "/run/containerd", "/var/lib/cni", "/var/lib/kubelet", "/var/log/containers"]
         {
@@ -63,7 +63,7 @@ impl Snapshot {
 }
 
 /// Programs of clusters and processes of pods; zombies have no program any more. Those of other tests' control planes,
-/// which may come and go meanwhile, are told by the folder in their environment.
+/// which may come and go meanwhile, are recognised by the folder in their environment.
 fn processes() -> impl Iterator<Item = String> {
     const OURS: [&str; 5] = ["busybox", "containerd", "containerd-shim-runc-v2", "kube", "runc"];
     const OTHERS: [&str; 2] = ["/run/control-plane-", "/run/busy-port-"];
@@ -77,7 +77,7 @@ fn processes() -> impl Iterator<Item = String> {
     })
 }
 
-/// Other tests have their volumes in the folder for temporary files. A cluster mounts nothing there, unless it was told to keep
+/// Other tests have their volumes in the folder for temporary files. A cluster mounts nothing there, unless it was asked to keep
 /// everything there.
 fn mounts() -> impl Iterator<Item = String> {
     let (others, cache) = (std::env::temp_dir(), volmedic_testkit::cache::folder().expect("a cache"));
@@ -118,7 +118,7 @@ fn lines(file: &str) -> impl Iterator<Item = String> {
     text.lines().map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
-fn told(program: &str, arguments: &[&str]) -> impl Iterator<Item = String> {
+fn reported(program: &str, arguments: &[&str]) -> impl Iterator<Item = String> {
     let output = Command::new(program).args(arguments).output().expect("the tool runs");
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>().into_iter()
 }

@@ -20,7 +20,7 @@ mod leftovers;
 #[path = "../common/owner.rs"]
 mod owner;
 
-/// One after the other: each looks at what is on the machine before and after.
+/// One after the other: each checks what is on the machine before and after.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     volmedic_testkit::packages::require_root("it starts a node");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// An owner that has told that all is ready.
+/// An owner that has reported that all is ready.
 pub(crate) struct Owner {
     child: Child,
     /// The process numbers of its parts, by name.
@@ -22,10 +22,10 @@ impl Owner {
         let output = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
         let lines: Vec<String> =
             output.lines().map(|line| line.expect("text")).take_while(|line| line != "ready").collect();
-        let mut told: BTreeMap<String, String> =
+        let mut reported: BTreeMap<String, String> =
             lines.iter().filter_map(|line| line.split_once(' ')).map(|(k, v)| (k.into(), v.into())).collect();
-        let kubeconfig = told.remove("kubeconfig").expect("the owner failed; its error is above").into();
-        let parts = told.into_iter().map(|(name, pid)| (name, pid.parse().expect("a number"))).collect();
+        let kubeconfig = reported.remove("kubeconfig").expect("the owner failed; its error is above").into();
+        let parts = reported.into_iter().map(|(name, pid)| (name, pid.parse().expect("a number"))).collect();
         Self { child, parts, kubeconfig }
     }
 

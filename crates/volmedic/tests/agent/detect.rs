@@ -9,7 +9,7 @@ use crate::stage::{ABNORMAL, NORMAL, Stage, unmount};
 /// An accident is on the pod within two seconds; this prints how long it took.
 #[tokio::test]
 #[allow(clippy::print_stderr, reason = "a figure for whoever reads the test's output")]
-async fn an_unmounted_volume_is_told_on_the_pod_and_so_is_its_recovery() {
+async fn an_unmounted_volume_is_reported_on_the_pod_and_so_is_its_recovery() {
     let mut stage = Stage::new().await;
     let data = stage.volume("data", "ext4").await;
     let uid = stage.pod("web", &[&data]).await;
@@ -35,7 +35,7 @@ async fn an_unmounted_volume_is_told_on_the_pod_and_so_is_its_recovery() {
 }
 
 #[tokio::test]
-async fn everybody_who_uses_a_volume_is_told() {
+async fn everybody_who_uses_a_volume_is_reported() {
     let mut stage = Stage::new().await;
     let data = stage.volume("data", "xfs").await;
     stage.pod("first", &[&data]).await;
@@ -45,17 +45,17 @@ async fn everybody_who_uses_a_volume_is_told() {
     for pod in ["first", "second"] {
         stage.event(pod, ABNORMAL, &["ReadOnlyFilesystem", "host checks"]).await;
     }
-    // Who comes later is told as well.
+    // What comes later is reported as well.
     stage.pod("third", &[&data]).await;
     stage.event("third", ABNORMAL, &["ReadOnlyFilesystem"]).await;
-    stage.mend(Fault::ReadOnly, &data);
+    stage.repair(Fault::ReadOnly, &data);
     for pod in ["first", "second", "third"] {
         stage.event(pod, NORMAL, &["ReadOnlyFilesystem", "host checks"]).await;
     }
 }
 
 #[tokio::test]
-async fn a_dead_mounter_is_told() {
+async fn a_dead_mounter_is_reported() {
     let mut stage = Stage::new().await;
     let data = stage.volume("data", "fuse").await;
     stage.pod("web", &[&data]).await;

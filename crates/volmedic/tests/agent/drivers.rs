@@ -17,7 +17,7 @@ async fn the_newer_dialect_has_the_drivers_own_reason() {
     stage.harm(Fault::DriveSuspect, &data);
     let event = stage.event("web", ABNORMAL, &["the driver on node"]).await;
     assert!(!event.message.unwrap_or_default().contains("host checks"));
-    stage.mend(Fault::DriveSuspect, &data);
+    stage.repair(Fault::DriveSuspect, &data);
     stage.event("web", NORMAL, &["the driver on node"]).await;
 }
 
@@ -30,12 +30,12 @@ async fn the_older_dialect_has_its_message() {
     agent.wait_log("old dialect").await;
     stage.harm(Fault::DriveBad, &data);
     stage.event("web", ABNORMAL, &["VolumeConditionAbnormal", "the driver on node"]).await;
-    stage.mend(Fault::DriveBad, &data);
+    stage.repair(Fault::DriveBad, &data);
     stage.event("web", NORMAL, &["VolumeConditionAbnormal", "the driver on node"]).await;
 }
 
 #[tokio::test]
-async fn without_the_driver_the_hosts_own_eyes_are_enough() {
+async fn without_the_driver_the_hosts_host_checks_are_enough() {
     let mut stage = Stage::new().await;
     let data = stage.volume("data", "ext4").await;
     stage.pod("web", &[&data]).await;
@@ -67,8 +67,8 @@ async fn what_the_kubelet_found_is_read_instead_of_asking_again() {
     stage.looks(&agent, 5).await;
     stage.set_status("web", health(json!([]))).await;
     stage.event("web", NORMAL, &["KubeletSaysSo"]).await;
-    let told = stage.all_told().await;
-    assert!(told.iter().all(|(_, message)| message.contains("KubeletSaysSo")), "{told:#?}");
+    let reported = stage.all_reported().await;
+    assert!(reported.iter().all(|(_, message)| message.contains("KubeletSaysSo")), "{reported:#?}");
 }
 
 #[tokio::test]
@@ -88,9 +88,9 @@ async fn what_the_kubelet_has_not_found_yet_ends_nothing_and_what_it_found_long_
     stage.set_status("db", health).await;
     agent.wait_log("the kubelet asks the driver about volumes already").await;
     stage.looks(&agent, 10).await;
-    stage.mend(Fault::DriveSuspect, &data);
+    stage.repair(Fault::DriveSuspect, &data);
     stage.event("web", NORMAL, &["the driver on node"]).await;
-    let told = stage.events("web").await;
-    assert!(told.len() == 2 && told.iter().all(|event| event.count == Some(1)), "{told:#?}");
+    let reported = stage.events("web").await;
+    assert!(reported.len() == 2 && reported.iter().all(|event| event.count == Some(1)), "{reported:#?}");
     assert!(stage.events("db").await.is_empty());
 }

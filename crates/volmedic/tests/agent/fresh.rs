@@ -67,10 +67,10 @@ async fn a_request_on_the_lease_is_answered_by_a_new_probe() {
     assert_eq!(found, [Found::Unhealthy, Found::Healthy], "{answers:#?}");
     assert!(answers[0].reasons.iter().any(|reason| reason == "OutOfCapacity"), "{answers:#?}");
     // What the probe found is reported as ever.
-    let told = |volume: &volmedic_api::resource::NodeVolume| *volume.volume_handle == *data.id;
-    stage.report("it is reported", |report| report.volumes.iter().any(told)).await;
+    let reported = |volume: &volmedic_api::resource::NodeVolume| *volume.volume_handle == *data.id;
+    stage.report("it is reported", |report| report.volumes.iter().any(reported)).await;
 
-    stage.mend(Fault::Full, &data);
+    stage.repair(Fault::Full, &data);
     let answers = ask(&stage, "third", &[&data.id]).await;
     assert_eq!(answers[0].found, Found::Healthy, "{answers:#?}");
 }

@@ -13,7 +13,7 @@ use crate::stage::{ABNORMAL, NORMAL, Stage, unmount};
 
 /// A volume of a driver that is not there, with a handle that wants to break a log line, a terminal, and an event.
 #[tokio::test]
-async fn a_handle_that_is_no_name_is_told_in_words_that_harm_nobody() {
+async fn a_handle_that_is_no_name_is_reported_in_words_that_harm_nobody() {
     let stage = Stage::new().await;
     let handle = format!("a\n2026-01-01 FAKE LINE\u{1b}[31m\t\"'\\ {}", "x".repeat(1500));
     let driver = format!("{}.elsewhere.example.net", stage.namespace);

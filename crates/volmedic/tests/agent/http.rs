@@ -56,7 +56,7 @@ async fn what_a_scrape_shows() {
     );
     let (_, text) = agent.get("/metrics").await;
     assert!(text.contains(&format!("csi_node_volume_health_status{labels}")), "{text}");
-    stage.mend(Fault::ReadOnly, &data);
+    stage.repair(Fault::ReadOnly, &data);
     shows(&agent, &format!(r#"volmedic_volumes{{driver_name="{driver}",health="healthy"}} 2"#)).await;
 }
 

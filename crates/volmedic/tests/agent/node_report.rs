@@ -14,7 +14,7 @@ use crate::process::{Controller as Process, PATIENCE, program};
 use crate::server;
 use crate::stage::{ABNORMAL, NORMAL, Stage, apply, install_resources};
 
-/// By the host's own eyes only, so that there is one story.
+/// By host checks only, so that there is one story.
 const ALONE: [&str; 3] =
     ["--csi-address=/nowhere/csi.sock", "--monitor-interval=500ms", "--http-endpoint=127.0.0.1:0"];
 
@@ -58,22 +58,26 @@ async fn what_is_wrong_is_in_it_until_it_is_over() {
     stage.harm(Fault::ReadOnly, &data);
     let report = stage.report("it is ill", |report| !report.volumes.is_empty()).await.spec.report;
     eprintln!("from fault to report: {} ms", began.elapsed().as_millis());
-    let [ill] = &report.volumes[..] else { panic!("{report:#?}") };
+    let [unhealthy] = &report.volumes[..] else { panic!("{report:#?}") };
     assert_eq!(
-        (ill.vantage, &*ill.driver, &*ill.volume_handle),
+        (unhealthy.vantage, &*unhealthy.driver, &*unhealthy.volume_handle),
         (NodeVantage::Host, &*stage.driver, &*data.id)
     );
-    assert_eq!(ill.persistent_volume_name.as_deref(), Some(&*data.pv));
-    assert_eq!(ill.claim, Some(ClaimName { namespace: stage.namespace.clone(), name: "data".to_owned() }));
-    let pods: Vec<_> = ill.pods.iter().map(|pod| (&*pod.namespace, &*pod.name, &*pod.uid)).collect();
+    assert_eq!(unhealthy.persistent_volume_name.as_deref(), Some(&*data.pv));
+    assert_eq!(
+        unhealthy.claim,
+        Some(ClaimName { namespace: stage.namespace.clone(), name: "data".to_owned() })
+    );
+    let pods: Vec<_> = unhealthy.pods.iter().map(|pod| (&*pod.namespace, &*pod.name, &*pod.uid)).collect();
     assert_eq!(pods, [(&*stage.namespace, "web", &*uid)]);
-    let [condition] = &ill.health_conditions[..] else { panic!("{ill:#?}") };
+    let [condition] = &unhealthy.health_conditions[..] else { panic!("{unhealthy:#?}") };
     assert_eq!((&*condition.reason, condition.status), ("ReadOnlyFilesystem", ConditionStatus::True));
     assert_eq!((report.counts.volumes, report.counts.healthy), (2, 1), "{:?}", report.counts);
-    let mounted = ill.evidence.iter().find(|line| line.starts_with("mounted: ")).expect("how it is mounted");
+    let mounted =
+        unhealthy.evidence.iter().find(|line| line.starts_with("mounted: ")).expect("how it is mounted");
     assert!(mounted.contains("/dev/loop") && mounted.ends_with(" over ro"), "{mounted}");
 
-    stage.mend(Fault::ReadOnly, &data);
+    stage.repair(Fault::ReadOnly, &data);
     let over = |report: &NodeReport| report.volumes.is_empty() && report.counts.healthy == 2;
     stage.report("it is over", over).await;
 }
@@ -122,7 +126,7 @@ async fn where_it_is_not_installed_that_is_said_once_and_everything_else_works()
     agent.wait_log(missing).await;
     stage.harm(Fault::ReadOnly, &data);
     stage.event("web", ABNORMAL, &["ReadOnlyFilesystem"]).await;
-    stage.mend(Fault::ReadOnly, &data);
+    stage.repair(Fault::ReadOnly, &data);
     stage.event("web", NORMAL, &["ReadOnlyFilesystem"]).await;
     beats(&stage).await;
     assert_eq!(agent.says(missing), 1, "{}", agent.log());
@@ -190,11 +194,11 @@ async fn the_hub_has_it_on_the_claim() {
         }
     };
     stage.harm(Fault::ReadOnly, &data);
-    let ill = health("HealthFailure").await;
-    assert_eq!(ill.health_conditions[0].reason, "ReadOnlyFilesystem");
-    assert_ne!(ill.verified, Some(false));
+    let unhealthy = health("HealthFailure").await;
+    assert_eq!(unhealthy.health_conditions[0].reason, "ReadOnlyFilesystem");
+    assert_ne!(unhealthy.verified, Some(false));
     stage.event("web", ABNORMAL, &["ReadOnlyFilesystem"]).await;
-    stage.mend(Fault::ReadOnly, &data);
+    stage.repair(Fault::ReadOnly, &data);
     health("Healthy").await;
     assert_eq!(hub.terminate(), Some(0));
 }

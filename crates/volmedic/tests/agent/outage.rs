@@ -7,7 +7,7 @@ use crate::server;
 use crate::stage::{ABNORMAL, NORMAL, Stage};
 
 #[tokio::test]
-async fn what_happens_while_the_api_server_is_away_is_told_later() {
+async fn what_happens_while_the_api_server_is_away_is_reported_later() {
     let mut stage = Stage::on(server::own(ControlPlane::options()), &[]).await;
     let data = stage.volume("data", "ext4").await;
     let other = stage.volume("other", "fuse").await;
@@ -19,7 +19,7 @@ async fn what_happens_while_the_api_server_is_away_is_told_later() {
     stage.plane.stop_apiserver().unwrap();
     stage.harm(Fault::ReadOnly, &data);
     agent.wait_log(&format!("volume {} of", data.id)).await;
-    stage.mend(Fault::ReadOnly, &other);
+    stage.repair(Fault::ReadOnly, &other);
     agent.wait_log("recovered from").await;
     assert!(agent.is_running());
     stage.plane.start_apiserver().unwrap();

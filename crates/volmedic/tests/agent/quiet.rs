@@ -12,15 +12,19 @@ const ARGUMENTS: [&str; 2] = ["--monitor-interval=300ms", "--http-endpoint=127.0
 /// Longer than what must be seen twice has to last.
 const A_WHILE: Duration = Duration::from_secs(2);
 
-/// After all that could raise a false alarm, something real happens to a witness: when that is told, the agent has been
+/// After all that could raise a false alarm, something real happens to a witness: when that is reported, the agent has been
 /// at work all the time.
 async fn nothing_but_the_witness(stage: &Stage, agent: &Process, witness: &Volume) {
     tokio::time::sleep(A_WHILE).await;
     stage.looks(agent, 10).await;
     stage.harm(Fault::ReadOnly, witness);
     stage.event("witness", ABNORMAL, &["ReadOnlyFilesystem"]).await;
-    let others: Vec<_> =
-        stage.all_told().await.into_iter().filter(|(_, message)| !message.contains(&witness.id)).collect();
+    let others: Vec<_> = stage
+        .all_reported()
+        .await
+        .into_iter()
+        .filter(|(_, message)| !message.contains(&witness.id))
+        .collect();
     assert!(others.is_empty(), "{others:#?}");
 }
 
@@ -42,7 +46,7 @@ async fn pods_that_come_and_go_raise_nothing() {
     stage.set_status("done", json!({"phase": "Succeeded"})).await;
     stage.unpublish(&done, &data).await;
 
-    // One that the kubelet ends before it has told so.
+    // One that the kubelet ends before it has said so.
     let quick = stage.pod("quick", &[&data]).await;
     stage.looks(&agent, 4).await;
     stage.unpublish(&quick, &data).await;

@@ -79,7 +79,7 @@ async fn lacks(shipped: Rights, right: Right, breaks: &'static Breaks) {
                 for times in [1, 2] {
                     stage.harm(Fault::ReadOnly, &data);
                     agent.wait_says("kind=\"appeared\"", times).await;
-                    stage.mend(Fault::ReadOnly, &data);
+                    stage.repair(Fault::ReadOnly, &data);
                     agent.wait_says("kind=\"cleared\"", times).await;
                 }
             }
@@ -98,7 +98,7 @@ async fn the_shipped_rights_are_enough_for_everything() {
     for count in [1, 2] {
         stage.harm(Fault::ReadOnly, &data);
         stage.counted("web", ABNORMAL, count).await;
-        stage.mend(Fault::ReadOnly, &data);
+        stage.repair(Fault::ReadOnly, &data);
         stage.counted("web", NORMAL, count).await;
     }
     let user = format!("system:serviceaccount:{}:agent", stage.namespace);

@@ -116,7 +116,7 @@ impl Clinic {
         }
     }
 
-    /// Has the healer ask whoever is registered there, with this token.
+    /// Has the healer ask anyone who is registered there, with this token.
     async fn ask(&self, object: &CsiAddonsNode, token: String, volume: &Volume) -> Outcome {
         let file = self.file("token");
         std::fs::write(&file, token).unwrap();
@@ -199,7 +199,7 @@ async fn metric(agent: &Process, line: &str) {
 }
 
 #[tokio::test]
-async fn who_may_has_a_volume_mended_through_the_agent_and_others_are_refused_and_counted() {
+async fn who_may_has_a_volume_repaired_through_the_agent_and_others_are_refused_and_counted() {
     let mut clinic = Clinic::new().await;
     // No socket yet; the agent waits for it, and watches meanwhile.
     let agent = clinic.agent(&[]);
@@ -235,7 +235,7 @@ async fn who_may_has_a_volume_mended_through_the_agent_and_others_are_refused_an
         metric(&agent, &format!("volmedic_relay_refused_total{{why=\"{refusal}\"}} 1")).await;
     }
     let healed = clinic.ask(object, clinic.token(HEALER, &clinic.audience()).await, &data).await;
-    assert!(healed.is_well(), "{healed:?}");
+    assert!(healed.is_healthy(), "{healed:?}");
     metric(&agent, r#"volmedic_relay_heals_total{result="well"} 1"#).await;
     clinic.stage.event("web", crate::stage::NORMAL, &["MounterDead"]).await;
 
@@ -244,7 +244,7 @@ async fn who_may_has_a_volume_mended_through_the_agent_and_others_are_refused_an
 }
 
 #[tokio::test]
-async fn it_is_registered_anew_when_the_driver_or_the_agent_was_killed() {
+async fn it_is_registered_again_when_the_driver_or_the_agent_was_killed() {
     let mut clinic = Clinic::new().await;
     clinic.restart_driver();
     let mut agent = clinic.agent(&[]);
@@ -298,7 +298,7 @@ async fn a_kind_that_is_not_installed_is_said_once_and_found_when_it_is() {
 /// Each driver has an object and a port of its own. In the scheme of csi-addons, which somebody asked for by name, any
 /// token of the cluster will do.
 #[tokio::test]
-async fn several_drivers_are_told_apart_and_the_scheme_of_csi_addons_is_there_by_name() {
+async fn several_drivers_are_distinguished_and_the_scheme_of_csi_addons_is_there_by_name() {
     let mut clinic = Clinic::new().await;
     clinic.restart_driver();
     let mut other = Ground::new();
@@ -318,7 +318,7 @@ async fn several_drivers_are_told_apart_and_the_scheme_of_csi_addons_is_there_by
     clinic.stage.pod("web", &[&data]).await;
     let object = found.iter().find(|object| object.spec.driver.name == clinic.stage.driver).unwrap();
     let healed = clinic.ask(object, clinic.token("stranger", "volmedic-csi-addons").await, &data).await;
-    assert!(healed.is_well(), "{healed:?}");
+    assert!(healed.is_healthy(), "{healed:?}");
     assert_eq!(agent.terminate(), Some(0));
     assert!(clinic.registrations().await.is_empty(), "all are taken back at the end");
 }

@@ -1,4 +1,4 @@
-//! An agent that is killed, and one that finds nothing to go on from: nothing is told twice, and no end goes untold.
+//! An agent that is killed, and one that finds nothing to go on from: nothing is reported twice, and every end is reported.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -56,11 +56,11 @@ async fn all_sent(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn killed_while_a_volume_is_ill_it_repeats_nothing_and_tells_the_recovery() {
+async fn killed_while_a_volume_is_unhealthy_it_repeats_nothing_and_reports_the_recovery() {
     let mut stage = Stage::new().await;
     let data = stage.volume("data", "ext4").await;
     stage.pod("web", &[&data]).await;
-    // By the host's own eyes only, so that there is one story.
+    // By host checks only, so that there is one story.
     let arguments =
         ["--csi-address=/nowhere/csi.sock", "--monitor-interval=300ms", "--http-endpoint=127.0.0.1:0"];
     let mut agent = stage.watching(&arguments).await;
@@ -76,15 +76,15 @@ async fn killed_while_a_volume_is_ill_it_repeats_nothing_and_tells_the_recovery(
     assert_eq!(counts(&stage.events("web").await), [(ABNORMAL.to_owned(), 1)]);
     agent.kill();
     // While nobody looks it gets well.
-    stage.mend(Fault::ReadOnly, &data);
+    stage.repair(Fault::ReadOnly, &data);
     let _agent = stage.watching(&arguments).await;
     stage.event("web", NORMAL, &["ReadOnlyFilesystem"]).await;
     all_sent(&stage).await;
-    let told = counts(&stage.events("web").await);
-    assert_eq!(told, [(ABNORMAL.to_owned(), 1), (NORMAL.to_owned(), 1)]);
+    let reported = counts(&stage.events("web").await);
+    assert_eq!(reported, [(ABNORMAL.to_owned(), 1), (NORMAL.to_owned(), 1)]);
 }
 
-/// Killed again and again at any moment while volumes fall ill and get well: each story has both its ends, once.
+/// Killed again and again at any moment while volumes fall unhealthy and recover: each story has both its ends, once.
 #[tokio::test]
 async fn killed_at_any_moment_it_neither_repeats_nor_loses() {
     let mut stage = Stage::new().await;
@@ -97,7 +97,7 @@ async fn killed_at_any_moment_it_neither_repeats_nor_loses() {
         if round % 2 == 0 {
             stage.harm(Fault::ReadOnly, &data);
         } else {
-            stage.mend(Fault::ReadOnly, &data);
+            stage.repair(Fault::ReadOnly, &data);
         }
         // xorshift. From before the change is seen until long after it was sent.
         dice ^= dice << 13;
@@ -110,21 +110,22 @@ async fn killed_at_any_moment_it_neither_repeats_nor_loses() {
             if round % 2 == 0 { (ABNORMAL, round / 2 + 1) } else { (NORMAL, round / 2 + 1) };
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let told = counts(&stage.events("web").await);
-            let of = |reason: &str| told.iter().filter(|(r, _)| r == reason).map(|(_, n)| *n).sum::<i32>();
+            let reported = counts(&stage.events("web").await);
+            let of =
+                |reason: &str| reported.iter().filter(|(r, _)| r == reason).map(|(_, n)| *n).sum::<i32>();
             let (mine, expected) = (of(reason), i32::try_from(count).unwrap());
-            assert!(mine <= expected, "in round {round} {reason} is there {mine} times: {told:?}");
+            assert!(mine <= expected, "in round {round} {reason} is there {mine} times: {reported:?}");
             if mine == expected {
                 break;
             }
-            assert!(Instant::now() < deadline, "in round {round}: {told:?}\n{}", agent.log());
+            assert!(Instant::now() < deadline, "in round {round}: {reported:?}\n{}", agent.log());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 }
 
 #[tokio::test]
-async fn a_memory_that_makes_no_sense_is_put_aside_and_nothing_is_told_as_a_second_event() {
+async fn a_memory_that_makes_no_sense_is_put_aside_and_nothing_is_reported_as_a_second_event() {
     let mut stage = Stage::new().await;
     let data = stage.volume("data", "ext4").await;
     stage.pod("web", &[&data]).await;
@@ -186,19 +187,19 @@ async fn killed_on_a_full_disk_it_neither_repeats_nor_loses() {
     all_sent(&stage).await;
     disk.fill();
     // One that is reported as over while the disk is full, and one that is reported, and over before the next start.
-    stage.mend(Fault::ReadOnly, &first);
+    stage.repair(Fault::ReadOnly, &first);
     stage.event("one", NORMAL, &["ReadOnlyFilesystem"]).await;
     stage.harm(Fault::ReadOnly, &second);
     stage.event("two", ABNORMAL, &["ReadOnlyFilesystem"]).await;
     all_sent(&stage).await;
     agent.kill();
-    stage.mend(Fault::ReadOnly, &second);
+    stage.repair(Fault::ReadOnly, &second);
     let agent = stage.watching(&arguments).await;
     stage.event("two", NORMAL, &["ReadOnlyFilesystem"]).await;
     all_sent(&stage).await;
     for pod in ["one", "two"] {
-        let told = counts(&stage.events(pod).await);
-        assert_eq!(told, [(ABNORMAL.to_owned(), 1), (NORMAL.to_owned(), 1)], "{pod}");
+        let reported = counts(&stage.events(pod).await);
+        assert_eq!(reported, [(ABNORMAL.to_owned(), 1), (NORMAL.to_owned(), 1)], "{pod}");
     }
     assert_eq!(agent.says("cannot be kept"), 0, "{}", agent.log());
     drop(agent);

@@ -245,7 +245,7 @@ impl Stage {
         self.faults().inject(fault, Some(&volume.id)).unwrap();
     }
 
-    pub(crate) fn mend(&self, fault: Fault, volume: &Volume) {
+    pub(crate) fn repair(&self, fault: Fault, volume: &Volume) {
         self.faults().clear(fault, Some(&volume.id)).unwrap();
     }
 
@@ -268,7 +268,7 @@ impl Stage {
         }
     }
 
-    /// What was told on an object, oldest first.
+    /// What was reported on an object, oldest first.
     pub(crate) async fn events(&self, object: &str) -> Vec<Event> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let fields = format!("involvedObject.name={object}");
@@ -277,8 +277,8 @@ impl Stage {
         events
     }
 
-    /// All that was told in the namespace, as reason and message.
-    pub(crate) async fn all_told(&self) -> Vec<(String, String)> {
+    /// All that was reported in the namespace, as reason and message.
+    pub(crate) async fn all_reported(&self) -> Vec<(String, String)> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let events = api.list(&ListParams::default()).await.expect("events").items;
         events.into_iter().map(|e| (e.reason.unwrap_or_default(), e.message.unwrap_or_default())).collect()
@@ -296,13 +296,16 @@ impl Stage {
             if let Some(event) = events.iter().find(|event| wanted(event)) {
                 return event.clone();
             }
-            let told: Vec<_> = events.iter().map(|e| (e.reason.clone(), e.message.clone())).collect();
-            assert!(Instant::now() < deadline, "no {reason} with {words:?} on {object}; there is {told:#?}");
+            let reported: Vec<_> = events.iter().map(|e| (e.reason.clone(), e.message.clone())).collect();
+            assert!(
+                Instant::now() < deadline,
+                "no {reason} with {words:?} on {object}; there is {reported:#?}"
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// Waits until so many more looks by the host's own eyes have ended. The agent must serve HTTP.
+    /// Waits until this number of further host checks have ended. The agent must serve HTTP.
     pub(crate) async fn looks(&self, agent: &Process, more: u64) {
         self.looks_of(agent, &self.driver, more).await;
     }

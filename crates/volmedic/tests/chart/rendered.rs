@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::server::{find, taken, taken_file};
 use crate::{chart, root};
 
-/// Everything that can be switched on, at once.
+/// Everything that can be switched on, together.
 fn everything() -> Value {
     json!({
         "image": {"repository": "some.where/volmedic", "digest": format!("sha256:{}", "0".repeat(64))},
@@ -105,7 +105,7 @@ fn every_set_of_values_is_taken_by_the_api_server() {
         for selected in ["app.kubernetes.io/name", "app.kubernetes.io/component"] {
             assert_eq!(hub["spec"]["selector"]["matchLabels"][selected], labels[selected], "{name}");
         }
-        // Two replicas must not be evicted at once; one alone could never be.
+        // Two replicas must not be evicted together; one alone could never be.
         let budget = objects.iter().any(|object| object["kind"] == "PodDisruptionBudget");
         assert_eq!(budget, hub["spec"]["replicas"] != 1, "{name}");
     }
@@ -246,7 +246,7 @@ fn the_pod_of_helm_test_runs_where_the_hub_runs() {
 
 #[test]
 fn what_the_chart_does_not_know_is_refused_with_a_sentence() {
-    for (values, told) in [
+    for (values, reported) in [
         (json!({"hub": {"replica": 3}}), "additional properties 'replica' not allowed"),
         (json!({"agent": {"monitorInterval": "often"}}), "/agent/monitorInterval"),
         (json!({"image": {"digest": "latest"}}), "/image/digest"),
@@ -258,7 +258,7 @@ fn what_the_chart_does_not_know_is_refused_with_a_sentence() {
         (json!({"heal": {"mode": "always"}}), "/heal/mode"),
     ] {
         let error = chart().render("x", &values).unwrap_err().to_string();
-        assert!(error.contains(told), "{values}: {error}");
+        assert!(error.contains(reported), "{values}: {error}");
     }
 }
 

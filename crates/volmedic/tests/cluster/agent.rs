@@ -2,7 +2,7 @@
 //! neither a restart of the kubelet, of the agent or of the API server nor pods that come and go make it say anything
 //! that is not so, or anything twice.
 
-mod told;
+mod reported;
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use volmedic_testkit::{NODE, Part};
 
 use crate::stage::{KUBECTL_WAITS, Stage};
 use crate::{KINDS, Kind, all_ready, delete_pods};
-use told::{ABNORMAL, NORMAL, Told, UNWATCHED, from_host, settled, told};
+use reported::{ABNORMAL, NORMAL, Reported, UNWATCHED, from_host, reported, settled};
 
 /// Pods `reader-*` must run and be well.
 pub(crate) fn watches(stage: &mut Stage) {
@@ -22,7 +22,7 @@ pub(crate) fn watches(stage: &mut Stage) {
         });
     }
     stage.agent_looks(2);
-    assert_eq!(told(stage), Vec::<Told>::new(), "nothing is wrong yet");
+    assert_eq!(reported(stage), Vec::<Reported>::new(), "nothing is wrong yet");
 
     unmounted_and_back(stage);
     restarts_while_read_only(stage);
@@ -48,7 +48,7 @@ fn restarts_while_read_only(stage: &mut Stage) {
     Case::begin(stage, "xfs", "read-only", "Inaccessible/ReadOnlyFilesystem").kubelet_says();
     settled(stage, Some(("reader-xfs", "ReadOnlyFilesystem")));
     stage.agent_looks(2);
-    let before = told(stage);
+    let before = reported(stage);
 
     stage.plane().kill(Part::Kubelet).unwrap();
     stage.plane().start(Part::Kubelet).unwrap();
@@ -62,12 +62,12 @@ fn restarts_while_read_only(stage: &mut Stage) {
     stage.agent_looks(3);
     delete_pods(stage, "passer");
     stage.agent_looks(2);
-    assert_eq!(told(stage), before, "after a restart of the kubelet");
+    assert_eq!(reported(stage), before, "after a restart of the kubelet");
 
     stage.kill_agent();
     stage.start_agent();
     stage.agent_looks(3);
-    assert_eq!(told(stage), before, "after a restart of the agent");
+    assert_eq!(reported(stage), before, "after a restart of the agent");
     assert_eq!(from_host(stage, "reader-xfs"), bad);
 
     stage.kill_agent();
@@ -105,19 +105,19 @@ fn full_while_the_server_is_away(stage: &Stage) {
     let case = Case { stage, kind: "ext4", fault: "full", condition, handle, began };
     case.kubelet_says();
     case.over();
-    let mut told = from_host(stage, "reader-ext4");
-    told.retain(|(_, condition, _)| *condition == "OutOfCapacity");
-    assert_eq!(told, [(ABNORMAL, "OutOfCapacity", 1), (NORMAL, "OutOfCapacity", 1)]);
+    let mut reported = from_host(stage, "reader-ext4");
+    reported.retain(|(_, condition, _)| *condition == "OutOfCapacity");
+    assert_eq!(reported, [(ABNORMAL, "OutOfCapacity", 1), (NORMAL, "OutOfCapacity", 1)]);
 }
 
-/// What ends with the pod is closed, not healed; and who gets the volume next is told nothing of it.
+/// What ends with the pod is closed, not healed; and the next user of the volume gets no report of it.
 fn deleted_while_the_mounter_is_dead(stage: &Stage) {
     Case::begin(stage, "fuse", "mounter-killed", "Inaccessible/MounterDead").kubelet_says();
     stage.kubectl(&["delete", "pod", "reader-fuse", KUBECTL_WAITS]);
     stage.wait("what was told is closed", || {
-        let told = from_host(stage, "reader-fuse");
-        let closed = told == [(ABNORMAL, "MounterDead", 1), (UNWATCHED, "MounterDead", 1)];
-        if closed { Ok(()) } else { Err(format!("{told:?}")) }
+        let reported = from_host(stage, "reader-fuse");
+        let closed = reported == [(ABNORMAL, "MounterDead", 1), (UNWATCHED, "MounterDead", 1)];
+        if closed { Ok(()) } else { Err(format!("{reported:?}")) }
     });
     let fuse = KINDS.iter().find(|kind| kind.name == "fuse").unwrap();
     stage.create(&vec![fuse.pod("next", "true")].into());
@@ -128,11 +128,11 @@ fn deleted_while_the_mounter_is_dead(stage: &Stage) {
     stage.kubectl(&["delete", "pod", "next-fuse", KUBECTL_WAITS]);
 }
 
-/// All kinds of volumes at once, mounted and unmounted, and pods that end by themselves; and nothing was ever told but
+/// All kinds of volumes together, mounted and unmounted, and pods that end by themselves; and nothing was ever reported but
 /// what was done.
 fn pods_come_and_go(stage: &Stage) {
     settled(stage, None);
-    let before = told(stage);
+    let before = reported(stage);
     let ends = |kind: &Kind| {
         let mut pod = kind.pod("doer", "exit 0");
         pod["spec"]["restartPolicy"] = "Never".into();
@@ -156,7 +156,7 @@ fn pods_come_and_go(stage: &Stage) {
         delete_pods(stage, "comer");
     }
     stage.agent_looks(2);
-    assert_eq!(told(stage), before);
+    assert_eq!(reported(stage), before);
     let done = [
         ("reader-ext4", "VolumeUnmounted"),
         ("reader-ext4", "OutOfCapacity"),
@@ -169,7 +169,7 @@ fn pods_come_and_go(stage: &Stage) {
 }
 
 /// The kubelet asks the driver about the health of volumes. The agent reads that, and asks for itself only where it says
-/// otherwise than the agent saw last: fewer times than there were rounds, and in each round it looked at all volumes.
+/// otherwise than the agent saw last: fewer times than there were rounds, and in each round it checked all volumes.
 fn the_driver_is_not_asked_twice(stage: &Stage) {
     assert!(stage.agent_says("the kubelet asks the driver about volumes already") > 0);
     let metrics = stage.agents_metrics();

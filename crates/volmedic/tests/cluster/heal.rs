@@ -1,8 +1,8 @@
-//! Healing on a real cluster: mounters die under pods that write, and who may be mended is, without a restart of the
-//! pod; who may not is left alone and told why.
+//! Healing on a real cluster: mounters die under pods that write, and what may be repaired is, without a restart of the
+//! pod; what may not is left alone, with the reason.
 
 mod clinic;
-mod told;
+mod reported;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,22 +15,22 @@ use volmedic_testkit::IMAGE;
 
 use crate::agent::say;
 use clinic::Clinic;
-use told::{ABNORMAL, NORMAL, SKIPPED, STARTED, SUCCEEDED, Told};
+use reported::{ABNORMAL, NORMAL, Reported, SKIPPED, STARTED, SUCCEEDED};
 use writer::Writer;
 
-/// Trouble must last long enough for the agent to tell of it. What was mended is known to be well before it is looked at
+/// Trouble must last long enough for the agent to report it. What was repaired is known to be healthy before it is checked
 /// again.
 const QUICK: [&str; 4] =
     ["--heal-debounce=8s", "--heal-pause=1s", "--heal-look-again=1s", "--heal-cooldown=10s"];
-/// Everything is done at once, and what falls ill again is tried again at once.
+/// Nothing is waited for, and what falls unhealthy again is tried again immediately.
 const HASTY: [&str; 5] =
     ["--heal-debounce=1s", "--heal-pause=1s", "--heal-look-again=1s", "--heal-cooldown=1s", "--heal-tries=2"];
-/// So many volumes fail together.
+/// Number of volumes that fail together.
 const CROWD: usize = 50;
 const UPDATED_AT: &str = "sidecar.csiaddons.openshift.io/lastUpdatedAt";
 
 #[test]
-fn what_dies_under_running_pods_is_mended_as_far_as_it_may_be() {
+fn what_dies_under_running_pods_is_repaired_as_far_as_it_may_be() {
     let began = Instant::now();
     let mut clinic = Clinic::open();
     let claims = ["auto", "observe", "approve"];
@@ -75,7 +75,7 @@ fn what_dies_under_running_pods_is_mended_as_far_as_it_may_be() {
     say(&format!("all of it took {:.0} s", began.elapsed().as_secs_f32()));
 }
 
-/// Three mounters die at once. One volume is mended by itself, one when a person agrees, one not at all until somebody
+/// Three mounters die together. One volume is repaired by itself, one when a person agrees, one not at all until somebody
 /// says that it may be; and no pod notices more than that it had to wait.
 fn each_in_its_own_way(clinic: &Clinic, writers: &[Writer; 3]) {
     let [auto, observe, approve] = writers;
@@ -89,12 +89,13 @@ fn each_in_its_own_way(clinic: &Clinic, writers: &[Writer; 3]) {
         began.elapsed().as_secs_f32()
     ));
     for object in [auto.pod(), auto.pvc()] {
-        tells_its_story(clinic, &object);
+        reports_its_story(clinic, &object);
     }
 
-    let skipped = told::wait(clinic, &approve.pvc(), SKIPPED, &["needs a person's consent", "heal-approved"]);
+    let skipped =
+        reported::wait(clinic, &approve.pvc(), SKIPPED, &["needs a person's consent", "heal-approved"]);
     assert_eq!(skipped.count, 1);
-    assert!(told::on(clinic, &approve.pvc(), STARTED).is_empty());
+    assert!(reported::on(clinic, &approve.pvc(), STARTED).is_empty());
     let agreed = Instant::now();
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     clinic.annotate("approve", "heal-approved", &now);
@@ -103,33 +104,33 @@ fn each_in_its_own_way(clinic: &Clinic, writers: &[Writer; 3]) {
         "approve: the pod writes again {:.1} s after a person agreed",
         agreed.elapsed().as_secs_f32()
     ));
-    tells_its_story(clinic, &approve.pvc());
+    reports_its_story(clinic, &approve.pvc());
 
     let would = ["only observes", "it would ask the node plugin to mend the volume"];
     for object in [observe.pvc(), observe.pod()] {
-        assert_eq!(told::wait(clinic, &object, SKIPPED, &would).count, 1);
-        assert!(told::on(clinic, &object, STARTED).is_empty());
+        assert_eq!(reported::wait(clinic, &object, SKIPPED, &would).count, 1);
+        assert!(reported::on(clinic, &object, STARTED).is_empty());
     }
     assert!(clinic.mounter(&observe.handle).is_none(), "somebody mended what is only observed");
     clinic.annotate("observe", "heal", "auto");
     observe.goes_on(clinic);
     for writer in writers {
-        told::wait(clinic, &writer.pod(), NORMAL, &["recovered from"]);
+        reported::wait(clinic, &writer.pod(), NORMAL, &["recovered from"]);
         writer.is_unharmed(clinic);
     }
 }
 
-/// That it is ill is told once, why it was healed, and at the end that it is well. Who sees it ill and who heals it are
+/// That it is unhealthy is reported once, why it was healed, and at the end that it is healthy. Who sees it unhealthy and who heals it are
 /// different programs: which of them the API server hears first is not promised.
-fn tells_its_story(clinic: &Clinic, object: &str) {
-    let mendable = |one: &Told| ["MounterDead", "IOHung"].iter().any(|why| one.message.contains(why));
-    let started = told::wait(clinic, object, STARTED, &["because of"]);
+fn reports_its_story(clinic: &Clinic, object: &str) {
+    let mendable = |one: &Reported| ["MounterDead", "IOHung"].iter().any(|why| one.message.contains(why));
+    let started = reported::wait(clinic, object, STARTED, &["because of"]);
     assert!(mendable(&started), "{object}: {started:#?}");
-    told::wait(clinic, object, SUCCEEDED, &["the node plugin says that it is well"]);
+    reported::wait(clinic, object, SUCCEEDED, &["the node plugin says that it is healthy"]);
     let story = clinic.stage.wait(&format!("{object} tells that it is well"), || {
-        let story = told::story(clinic, object, &[ABNORMAL, STARTED, SUCCEEDED, NORMAL]);
+        let story = reported::story(clinic, object, &[ABNORMAL, STARTED, SUCCEEDED, NORMAL]);
         let last = |reason: &str| story.iter().rposition(|one| one.reason == reason);
-        let over = last(ABNORMAL).is_some_and(|ill| last(NORMAL).is_some_and(|well| ill < well));
+        let over = last(ABNORMAL).is_some_and(|unhealthy| last(NORMAL).is_some_and(|well| unhealthy < well));
         if over { Ok(story) } else { Err(format!("{story:#?}")) }
     });
     let first = |reason: &str| story.iter().position(|one| one.reason == reason).unwrap();
@@ -141,7 +142,7 @@ fn tells_its_story(clinic: &Clinic, object: &str) {
     say(&format!("told on {object}: {}", reasons.join(", ")));
 }
 
-/// The registration shows that the node plugin is another one, and each volume that may be mended is looked at once.
+/// The registration shows that the node plugin is another one, and each volume that may be repaired is checked once.
 fn checked_once_after_a_restart(clinic: &mut Clinic) {
     clinic.gauge("hub", "volmedic_heal_open", 0);
     let (registered, before) = (clinic.registration(), clinic.asked());
@@ -162,12 +163,12 @@ fn checked_once_after_a_restart(clinic: &mut Clinic) {
 /// The driver hangs while it is asked, and the healer dies over that. The heal is neither lost nor done twice.
 fn killed_in_the_middle(clinic: &mut Clinic, writer: &Writer) {
     let faults = Faults::at(clinic.stage.state().clone());
-    let started = told::times(clinic, &writer.pvc(), STARTED);
+    let started = reported::times(clinic, &writer.pvc(), STARTED);
     let lives = clinic.mounter(&writer.handle).expect("a mounter").generation;
     faults.inject(Fault::DriverFrozen, None).unwrap();
     clinic.kill_mounter(&writer.handle).expect("a mounter to kill");
     clinic.stage.wait("the healer begins", || {
-        let now = told::times(clinic, &writer.pvc(), STARTED);
+        let now = reported::times(clinic, &writer.pvc(), STARTED);
         if now == started + 1 { Ok(()) } else { Err(format!("{now} times")) }
     });
     clinic.gauge("agent", "volmedic_relay_heals_under_way", 1);
@@ -176,7 +177,7 @@ fn killed_in_the_middle(clinic: &mut Clinic, writer: &Writer) {
     writer.goes_on(clinic);
     clinic.start_hub(&HASTY);
     clinic.stage.agent_looks(2);
-    assert_eq!(told::times(clinic, &writer.pvc(), STARTED), started + 1, "it was mended twice");
+    assert_eq!(reported::times(clinic, &writer.pvc(), STARTED), started + 1, "it was mended twice");
     assert_eq!(
         clinic.mounter(&writer.handle).expect("a mounter").generation,
         lives + 1,
@@ -185,26 +186,26 @@ fn killed_in_the_middle(clinic: &mut Clinic, writer: &Writer) {
     writer.is_unharmed(clinic);
 }
 
-/// Whatever is started dies again within seconds. That is tried so often and no more, and told once.
+/// Whatever is started dies again within seconds. That is tried a limited number of times, and reported once.
 fn given_up(clinic: &Clinic, writer: &Writer) {
     clinic.annotate(writer.claim, "heal", "auto");
-    let started = told::times(clinic, &writer.pvc(), STARTED);
+    let started = reported::times(clinic, &writer.pvc(), STARTED);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| kill_again_and_again(clinic, writer, &over));
         let end = Ends(&over);
         for object in [writer.pvc(), writer.pod()] {
-            told::wait(clinic, &object, SKIPPED, &["2 tries brought no lasting success", "given up"]);
+            reported::wait(clinic, &object, SKIPPED, &["2 tries brought no lasting success", "given up"]);
         }
         clinic.stage.agent_looks(2);
         drop(end);
     });
     // A try that was made earlier counts too, if the volume has not been well for long since then.
-    let tries = told::times(clinic, &writer.pvc(), STARTED) - started;
+    let tries = reported::times(clinic, &writer.pvc(), STARTED) - started;
     assert!((1..=2).contains(&tries), "{tries} tries");
     for object in [writer.pvc(), writer.pod()] {
-        let told = told::on(clinic, &object, SKIPPED);
-        let given_up: Vec<_> = told.iter().filter(|one| one.message.contains("given up")).collect();
+        let reported = reported::on(clinic, &object, SKIPPED);
+        let given_up: Vec<_> = reported.iter().filter(|one| one.message.contains("given up")).collect();
         assert!(matches!(given_up[..], [only] if only.count == 1), "{given_up:#?}");
     }
     // A person stands above that.
@@ -238,7 +239,7 @@ fn kill_again_and_again(clinic: &Clinic, writer: &Writer, over: &AtomicBool) {
     }
 }
 
-/// Fifty at once are no trouble of volumes. Nothing is touched, until an operator says that it may be.
+/// Fifty together are no trouble of volumes. Nothing is touched, until an operator says that it may be.
 fn held_by_the_brake(clinic: &mut Clinic) {
     clinic.kill_hub();
     let before = clinic.asked();
@@ -252,11 +253,11 @@ fn held_by_the_brake(clinic: &mut Clinic) {
         clinic.kill_mounter(handle).expect("a mounter to kill");
     }
     let outage = ["are ill at once", "looks like an outage"];
-    // Told of each, so each was judged.
+    // Reported of each, so each was judged.
     clinic.stage.wait("all are skipped", || {
-        let told = told::everything(clinic).into_iter();
-        let skipped =
-            told.filter(|one| one.reason == SKIPPED && outage.iter().all(|word| one.message.contains(word)));
+        let reported = reported::everything(clinic).into_iter();
+        let skipped = reported
+            .filter(|one| one.reason == SKIPPED && outage.iter().all(|word| one.message.contains(word)));
         let skipped: BTreeSet<String> = skipped.map(|one| one.on).collect();
         let missing =
             (0..CROWD).filter(|number| !skipped.contains(&format!("pvc/{}", crowded(*number)))).count();
@@ -264,8 +265,8 @@ fn held_by_the_brake(clinic: &mut Clinic) {
     });
     assert_eq!(clinic.asked(), before, "the brake let one through");
     assert!(handles.iter().all(|handle| clinic.mounter(handle).is_none()));
-    let touched = |told: &Told| told.on.starts_with("pvc/crowd-") && told.reason == STARTED;
-    let touched: Vec<_> = told::everything(clinic).into_iter().filter(touched).collect();
+    let touched = |reported: &Reported| reported.on.starts_with("pvc/crowd-") && reported.reason == STARTED;
+    let touched: Vec<_> = reported::everything(clinic).into_iter().filter(touched).collect();
     assert!(touched.is_empty(), "{touched:#?}");
 
     clinic.kill_hub();

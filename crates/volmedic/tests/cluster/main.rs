@@ -1,4 +1,4 @@
-//! The reference driver on a real cluster: claims become volumes in running pods, the health of one is told on its
+//! The reference driver on a real cluster: claims become volumes in running pods, the health of one is reported on its
 //! claim and its pod, and nothing of them stays. Needs root, Go for the first run, and the packages of a node.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
@@ -131,7 +131,7 @@ fn claims_become_volumes_in_running_pods_and_nothing_of_them_stays() {
         assert_eq!(kind.read(&stage, "reader"), kind.word());
     }
 
-    health_is_told(&stage, "ext4");
+    health_is_reported(&stage, "ext4");
     agent::watches(&mut stage);
 
     delete_pods(&stage, "reader");
@@ -176,12 +176,12 @@ fn the_driver_has_what_the_cluster_has(stage: &Stage) {
     assert_eq!(handles.len(), KINDS.len());
 }
 
-/// A drive that goes bad is told on the claim by our controller, and on the pod by the kubelet, which asks the driver's
-/// node service; its recovery is told too.
-fn health_is_told(stage: &Stage, claim: &str) {
+/// A drive that goes bad is reported on the claim by our controller, and on the pod by the kubelet, which asks the driver's
+/// node service; its recovery is reported too.
+fn health_is_reported(stage: &Stage, claim: &str) {
     let volume = stage.kubectl(&["get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"]);
     let handle = stage.kubectl(&["get", "pv", &volume, "-o", "jsonpath={.spec.csi.volumeHandle}"]);
-    let told = |reason: &str| {
+    let reported = |reason: &str| {
         stage.wait(&format!("{reason} is told on {claim}"), || {
             let shown = stage.try_kubectl(&["describe", "pvc", claim])?;
             let line = shown.lines().find(|line| line.contains(reason)).map(str::to_owned);
@@ -189,7 +189,7 @@ fn health_is_told(stage: &Stage, claim: &str) {
         })
     };
     stage.fault("inject", "drive-bad", &handle);
-    let abnormal = told("VolumeConditionAbnormal");
+    let abnormal = reported("VolumeConditionAbnormal");
     assert!(abnormal.contains("Warning") && abnormal.contains("Inaccessible/DriveBad"), "{abnormal}");
     stored(stage, &format!("pvc/{claim}"), "{.status.healthStatus.healthConditions}");
     let (pod, said) =
@@ -197,16 +197,16 @@ fn health_is_told(stage: &Stage, claim: &str) {
     stored(stage, &pod, said);
 
     stage.fault("clear", "drive-bad", &handle);
-    let normal = told("VolumeConditionNormal");
+    let normal = reported("VolumeConditionNormal");
     assert!(normal.contains("Normal"), "{normal}");
     stage.wait("the kubelet knows that the drive is well", || {
         let left = stage.try_kubectl(&["get", &pod, "-o", &format!("jsonpath={said}")])?;
         if left.is_empty() || left == "[]" { Ok(()) } else { Err(left) }
     });
-    // Nobody else's volume was ill.
-    let ill =
+    // Nobody else's volume was unhealthy.
+    let unhealthy =
         r#"jsonpath={range .items[?(@.reason=="VolumeConditionAbnormal")]}{.involvedObject.name} {end}"#;
-    let names = stage.kubectl(&["get", "events", "-o", ill]);
+    let names = stage.kubectl(&["get", "events", "-o", unhealthy]);
     assert_eq!(names.split_whitespace().collect::<BTreeSet<_>>(), BTreeSet::from([claim]));
 }
 

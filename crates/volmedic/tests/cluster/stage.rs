@@ -139,7 +139,7 @@ impl Stage {
         self.companions.push(self.companion(name, command));
     }
 
-    /// Any other program, in the hands of whoever starts it.
+    /// Any other program, in the hands of its starter.
     pub(crate) fn companion(&self, name: &'static str, command: Command) -> Companion {
         Companion::start(&self.folder(), name, command).unwrap()
     }
@@ -162,7 +162,7 @@ impl Stage {
         self.provisioner = Some(self.companion("provisioner", command));
     }
 
-    /// Ends the driver the hard way and starts it anew, and the provisioner, which gives up when it loses its driver.
+    /// Ends the driver the hard way and starts it again, and the provisioner, which gives up when it loses its driver.
     pub(crate) fn restart_driver(&mut self) {
         drop(self.driver.take().expect("a driver runs"));
         drop(self.provisioner.take().expect("a provisioner runs"));
@@ -225,7 +225,7 @@ impl Stage {
         self.wait("the agent serves metrics", || self.metrics_of("agent").map_err(|error| error.to_string()))
     }
 
-    /// Waits until the agent has looked at all volumes this many times more, by host checks, and has sent all that it had to
+    /// Waits until the agent has checked all volumes this many more times, by host checks, and has sent all that it had to
     /// report of that.
     pub(crate) fn agent_looks(&self, times: u64) {
         let figures = |wanted: &dyn Fn(&str) -> bool| -> u64 {
@@ -354,13 +354,13 @@ impl Stage {
     }
 
     fn logs(&self) -> String {
-        let told = ["get pods,pvc,pv,events -A", "describe pods"].map(|line| {
+        let reported = ["get pods,pvc,pv,events -A", "describe pods"].map(|line| {
             let arguments: Vec<&str> = line.split(' ').collect();
             self.try_kubectl(&arguments).unwrap_or_else(|error| error)
         });
         let programs = self.agent.iter().chain(&self.companions).chain(&self.provisioner).chain(&self.driver);
         let logs = programs.map(|one| format!("{one:?}\n{}", one.log()));
-        told.into_iter().chain(logs).collect::<Vec<_>>().join("\n\n")
+        reported.into_iter().chain(logs).collect::<Vec<_>>().join("\n\n")
     }
 
     /// Everything that volumes have left in the cluster and on the machine.

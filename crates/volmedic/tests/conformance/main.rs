@@ -101,8 +101,11 @@ fn a_broken_rule_is_one_and_bad_usage_is_two() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-    let told = text(&output);
-    assert!(told.contains("not below an allowed root") && told.contains("1 passed, 1 failed"), "{told}");
+    let reported = text(&output);
+    assert!(
+        reported.contains("not below an allowed root") && reported.contains("1 passed, 1 failed"),
+        "{reported}"
+    );
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
     for bad in [
         ["--only", "no-such-rule"],
@@ -171,9 +174,9 @@ fn a_driver_that_is_not_there_is_said_to_be_so() {
     let check = || {
         let output = conformance(&ground, &[]).output().unwrap();
         assert_eq!(output.status.code(), Some(3));
-        let told = text(&output);
-        assert!(told.contains("cannot be reached") && told.contains("csi.sock"), "{told}");
-        assert!(told.contains("check the address, and that the driver runs"), "{told}");
+        let reported = text(&output);
+        assert!(reported.contains("cannot be reached") && reported.contains("csi.sock"), "{reported}");
+        assert!(reported.contains("check the address, and that the driver runs"), "{reported}");
     };
     check();
     // Bound once, and nobody listens any more.

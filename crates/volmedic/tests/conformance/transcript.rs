@@ -7,10 +7,10 @@ use crate::conformance;
 use crate::ground::Ground;
 
 /// Everything that differs from run to run gets a name instead.
-fn redact(told: &str, ground: &Ground) -> String {
-    let told = told.replace(&ground.path().display().to_string(), "GROUND");
+fn redact(reported: &str, ground: &Ground) -> String {
+    let reported = reported.replace(&ground.path().display().to_string(), "GROUND");
     let mut clean = String::new();
-    for line in told.lines() {
+    for line in reported.lines() {
         let figures = line.starts_with("stats-usage") || line.ends_with(" checked");
         let words = line.split(' ').map(|word| redact_word(word, figures)).collect::<Vec<_>>();
         clean.push_str(words.join(" ").trim_end());
@@ -41,12 +41,17 @@ fn the_table() {
     let mut ground = Ground::new();
     ground.start(&[]);
     let output = conformance(&ground, &[]).output().unwrap();
-    let told = redact(&String::from_utf8(output.stdout).unwrap(), &ground);
+    let reported = redact(&String::from_utf8(output.stdout).unwrap(), &ground);
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/table.txt");
     if std::env::var_os("UPDATE_TRANSCRIPTS").is_some() {
-        fs::write(&file, &told).unwrap();
+        fs::write(&file, &reported).unwrap();
     }
     let expected = fs::read_to_string(&file).unwrap_or_default();
-    assert_eq!(told, expected, "the table is not what it was; if that is meant, renew {}", file.display());
+    assert_eq!(
+        reported,
+        expected,
+        "the table is not what it was; if that is meant, renew {}",
+        file.display()
+    );
     ground.assert_clean();
 }

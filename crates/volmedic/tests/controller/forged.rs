@@ -76,7 +76,7 @@ async fn an_end_forged_in_another_namespace_does_not_hide_the_real_one() {
     stage.wait_stored("victim", &["Degraded/OutOfCapacity"]).await;
     controller.kill();
     forge(&stage, "victim", "Degraded", "OutOfCapacity", "closed").await;
-    stage.mend("victim");
+    stage.repair("victim");
     let _controller = stage.watching(&[]).await;
     stage.event("victim", "VolumeConditionNormal", "recovered from").await;
     stage.wait_stored("victim", &[]).await;
@@ -91,7 +91,7 @@ async fn an_event_forged_on_the_claim_itself_is_not_stored_as_its_health() {
     let mut controller = stage.watching(&[]).await;
     stage.harm("data", DATA_LOSS, "DiskFailure", "gone");
     stage.wait_stored("data", &["DataLoss/DiskFailure"]).await;
-    stage.mend("data");
+    stage.repair("data");
     let end = stage.event("data", "VolumeConditionNormal", "recovered from").await;
     stage.wait_stored("data", &[]).await;
     controller.kill();

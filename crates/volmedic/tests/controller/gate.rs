@@ -19,7 +19,7 @@ async fn a_server_that_drops_the_status_gets_events_and_is_not_asked_again_and_a
     let dropped = "does not keep status.healthStatus";
     controller.wait_log(dropped).await;
     for claim in claims {
-        stage.mend(claim);
+        stage.repair(claim);
         stage.event(claim, "VolumeConditionNormal", "recovered from").await;
         assert!(stage.stored(claim).await.is_empty(), "the gate is off");
     }

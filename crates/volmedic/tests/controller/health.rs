@@ -1,4 +1,4 @@
-//! What is wrong with a volume is told on its claim, once, and so is its end; in every way a driver can be asked.
+//! What is wrong with a volume is reported on its claim, once, and so is its end; in every way a driver can be asked.
 
 use volmedic_testkit::sim::capability as can;
 
@@ -13,14 +13,14 @@ async fn story(capabilities: &[i32], appeared: &str) {
     controller.wait_log("watching").await;
 
     stage.harm("sick", DEGRADED, "OutOfCapacity", "99 % used");
-    let told = stage.event("sick", "VolumeConditionAbnormal", appeared).await;
-    assert_eq!(told.type_.as_deref(), Some("Warning"));
-    assert_eq!(told.involved_object.kind.as_deref(), Some("PersistentVolumeClaim"));
-    assert!(told.message.as_deref().is_some_and(|m| m.contains("99 % used")), "{told:#?}");
+    let reported = stage.event("sick", "VolumeConditionAbnormal", appeared).await;
+    assert_eq!(reported.type_.as_deref(), Some("Warning"));
+    assert_eq!(reported.involved_object.kind.as_deref(), Some("PersistentVolumeClaim"));
+    assert!(reported.message.as_deref().is_some_and(|m| m.contains("99 % used")), "{reported:#?}");
 
-    stage.mend("sick");
-    let told = stage.event("sick", "VolumeConditionNormal", "recovered from").await;
-    assert_eq!(told.type_.as_deref(), Some("Normal"));
+    stage.repair("sick");
+    let reported = stage.event("sick", "VolumeConditionNormal", "recovered from").await;
+    assert_eq!(reported.type_.as_deref(), Some("Normal"));
     stage.wait_stored("sick", &[]).await;
 
     if capabilities.contains(&can::LIST_VOLUME_HEALTH) {
@@ -62,7 +62,7 @@ async fn older_dialect_volume_by_volume() {
 }
 
 #[tokio::test]
-async fn two_troubles_at_once_are_both_stored_and_told() {
+async fn two_troubles_immediately_are_both_stored_and_reported() {
     let stage = Stage::new(&[can::GET_VOLUME_HEALTH]).await;
     stage.claim("data").await;
     let controller = stage.controller(&[]);

@@ -23,7 +23,7 @@ async fn wait_ready(controller: &Controller) {
 }
 
 #[tokio::test]
-async fn alive_at_once_and_ready_when_the_driver_is_there() {
+async fn alive_immediately_and_ready_when_the_driver_is_there() {
     let mut stage = Stage::new(&[can::LIST_VOLUME_HEALTH]).await;
     stage.sim.stop();
     let controller = stage.controller(&[ANY_PORT]);
@@ -111,7 +111,7 @@ async fn metrics_have_every_health_and_the_names_that_others_look_for() {
     ] {
         wanted.push(format!("volmedic_volumes{{driver_name=\"{driver}\",health=\"{health}\"}} {count}\n"));
     }
-    // The three are looked at side by side, in no order.
+    // The three are checked side by side, in no order.
     let deadline = Instant::now() + PATIENCE;
     let page = loop {
         let (status, page) = controller.get("/m").await;

@@ -100,7 +100,7 @@ async fn a_driver_that_is_not_the_one_whose_volumes_exist() {
     ];
     refused(&arguments, WRONG_PLACE, &words).await;
 
-    // Whoever names it means it, and one that is registered was meant to be here.
+    // A user who names it means it, and one that is registered was meant to be here.
     let named = Controller::spawn(
         Command::new(program()).arg("controller").args(arguments).arg("--driver-name=stranger.example.net"),
     );

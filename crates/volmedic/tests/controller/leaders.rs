@@ -47,7 +47,7 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn the_other_takes_over_when_the_leader_is_killed_and_nothing_is_told_twice() {
+async fn the_other_takes_over_when_the_leader_is_killed_and_nothing_is_reported_twice() {
     let stage = Stage::new(&[can::LIST_VOLUME_HEALTH]).await;
     stage.claims(&["sick", "well"]).await;
     let (mut leader, standby) = stage.two_replicas(&QUICK).await;
@@ -77,13 +77,13 @@ async fn the_other_takes_over_when_the_leader_is_killed_and_nothing_is_told_twic
     assert_eq!(stage.all_events().await, before, "nothing is told twice");
     let writes = stage.requests_of("standby").into_iter().filter(|r| r.is_write() && r.resource != "leases");
     assert_eq!(writes.count(), 0);
-    stage.mend("sick");
-    let told = stage.event("sick", "VolumeConditionNormal", "recovered from").await;
-    assert_eq!((told.count, told.reporting_instance.as_deref()), (Some(1), Some("replica-b")));
+    stage.repair("sick");
+    let reported = stage.event("sick", "VolumeConditionNormal", "recovered from").await;
+    assert_eq!((reported.count, reported.reporting_instance.as_deref()), (Some(1), Some("replica-b")));
 }
 
 #[tokio::test]
-async fn a_leader_that_is_told_to_end_gives_the_lease_up() {
+async fn a_leader_that_is_reported_to_end_gives_the_lease_up() {
     let stage = Stage::new(&[can::LIST_VOLUME_HEALTH]).await;
     stage.claims(&["data"]).await;
     let (leader, standby) = stage.two_replicas(&LONG).await;

@@ -19,10 +19,10 @@ async fn runs(arguments: &[&str]) -> Controller {
     command.arg(format!("--kubeconfig={}", stage.kubeconfig.display())).args(arguments);
     let controller = Controller::spawn(command.env("POD_NAMESPACE", &stage.namespace));
     controller.wait_log("watching").await;
-    let told = stage.event("data", "VolumeConditionAbnormal", "it rattles").await;
+    let reported = stage.event("data", "VolumeConditionAbnormal", "it rattles").await;
     let component = format!("csi-pv-monitor-controller-{}", stage.driver);
     assert_eq!(
-        told.source.and_then(|source| source.component),
+        reported.source.and_then(|source| source.component),
         Some(component),
         "as its events are filtered by"
     );

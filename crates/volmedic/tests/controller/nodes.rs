@@ -1,4 +1,4 @@
-//! Nodes that go down, told on every claim that is used there and on no other.
+//! Nodes that go down, reported on every claim that is used there and on no other.
 
 use std::time::Duration;
 
@@ -77,8 +77,8 @@ impl Stage {
     }
 
     async fn delete_pod(&self, name: &str) {
-        let at_once = DeleteParams::default().grace_period(0);
-        self.pods().delete(name, &at_once).await.expect("the pod can be deleted");
+        let immediately = DeleteParams::default().grace_period(0);
+        self.pods().delete(name, &immediately).await.expect("the pod can be deleted");
     }
 }
 
@@ -105,15 +105,15 @@ async fn a_node_that_falls_silent_and_comes_back() {
     let controller = stage.watching(WATCH_NODES).await;
 
     stage.set_ready("silent", "Unknown").await;
-    let told = stage.event("data", "NodeFailed", &stage.node_name("silent")).await;
-    assert!(is_warning(&told), "{told:#?}");
-    let message = told.message.unwrap_or_default();
+    let reported = stage.event("data", "NodeFailed", &stage.node_name("silent")).await;
+    assert!(is_warning(&reported), "{reported:#?}");
+    let message = reported.message.unwrap_or_default();
     assert!(message.contains("web-0, web-1"), "it names the pods: {message}");
     stage.wait_stored("data", &["Inaccessible/NodeDown"]).await;
 
     stage.set_ready("silent", "True").await;
-    let told = stage.event("data", "NodeRecovered", "recovered from").await;
-    assert!(!is_warning(&told), "good news is no warning: {told:#?}");
+    let reported = stage.event("data", "NodeRecovered", "recovered from").await;
+    assert!(!is_warning(&reported), "good news is no warning: {reported:#?}");
     stage.wait_stored("data", &[]).await;
     let counts: Vec<_> = stage.events("data").await.iter().map(|event| event.count).collect();
     assert_eq!(counts, [Some(1), Some(1)], "the failure once, its end once");
@@ -193,9 +193,9 @@ async fn inline_and_generic_ephemeral_volumes() {
     stage.raw_pod("stranger", Some("failing"), others).await;
     let _controller = stage.watching(WATCH_NODES).await;
     stage.set_ready("failing", "False").await;
-    let told = stage.event("worker", "NodeFailed", &stage.node_name("failing")).await;
-    assert_eq!(told.involved_object.kind.as_deref(), Some("Pod"), "an inline volume has no claim");
-    assert!(told.involved_object.uid.is_some_and(|uid| !uid.is_empty()));
+    let reported = stage.event("worker", "NodeFailed", &stage.node_name("failing")).await;
+    assert_eq!(reported.involved_object.kind.as_deref(), Some("Pod"), "an inline volume has no claim");
+    assert!(reported.involved_object.uid.is_some_and(|uid| !uid.is_empty()));
     stage.event("worker-scratch", "NodeFailed", "used there by pod worker").await;
     stage.set_ready("failing", "True").await;
     stage.event("worker", "NodeRecovered", "recovered from").await;
@@ -203,8 +203,8 @@ async fn inline_and_generic_ephemeral_volumes() {
     assert!(stage.events("stranger").await.is_empty(), "another driver's inline volume");
 }
 
-/// Two nodes are down, one silent and one deleted, and that is told on two claims and on a pod with an inline volume.
-async fn told_as_down() -> (Stage, Controller) {
+/// Two nodes are down, one that does not respond and one that is deleted, and that is reported on two claims and on a pod with an inline volume.
+async fn reported_as_down() -> (Stage, Controller) {
     let stage = stage().await;
     stage.nodes(&["silent", "deleted"]).await;
     stage.claims(&["one", "two"]).await;
@@ -226,12 +226,12 @@ async fn told_as_down() -> (Stage, Controller) {
 
 #[tokio::test]
 async fn a_restart_while_nodes_are_down_neither_repeats_nor_takes_back() {
-    let (stage, mut controller) = told_as_down().await;
+    let (stage, mut controller) = reported_as_down().await;
     controller.kill();
     let before = (stage.all_events().await, stage.requests_noted().await);
 
     let controller = stage.watching(WATCH_NODES).await;
-    // Longer than the grace, which begins anew for a process that knows nothing.
+    // Longer than the grace, which starts over for a process that knows nothing.
     tokio::time::sleep(GRACE * 2).await;
     stage.rounds("ControllerListVolumeHealth", 3).await;
     assert_eq!(stage.all_events().await, before.0, "{}", controller.log());
@@ -239,16 +239,16 @@ async fn a_restart_while_nodes_are_down_neither_repeats_nor_takes_back() {
 
     stage.set_ready("silent", "True").await;
     for object in ["one", "inline"] {
-        let told = stage.event(object, "NodeRecovered", "recovered from").await;
-        assert_eq!(told.count, Some(1));
+        let reported = stage.event(object, "NodeRecovered", "recovered from").await;
+        assert_eq!(reported.count, Some(1));
     }
     assert_eq!(stage.events("two").await.len(), 1, "its node is still gone");
     assert_eq!(stage.stored("two").await, ["Inaccessible/NodeDown"]);
 }
 
 #[tokio::test]
-async fn a_node_that_came_back_during_a_restart_is_told_once() {
-    let (stage, mut controller) = told_as_down().await;
+async fn a_node_that_came_back_during_a_restart_is_reported_once() {
+    let (stage, mut controller) = reported_as_down().await;
     controller.kill();
     stage.set_ready("silent", "True").await;
     let controller = stage.watching(WATCH_NODES).await;
@@ -264,13 +264,13 @@ async fn a_node_that_came_back_during_a_restart_is_told_once() {
 }
 
 #[tokio::test]
-async fn what_was_told_is_closed_when_nodes_are_no_longer_watched() {
-    let (stage, controller) = told_as_down().await;
+async fn what_was_reported_is_closed_when_nodes_are_no_longer_watched() {
+    let (stage, controller) = reported_as_down().await;
     assert_eq!(controller.terminate(), Some(0));
     let _controller = stage.watching(&[]).await;
     for object in ["one", "two", "inline"] {
-        let told = stage.event(object, "VolumeConditionUnwatched", "is closed").await;
-        assert!(!is_warning(&told));
+        let reported = stage.event(object, "VolumeConditionUnwatched", "is closed").await;
+        assert!(!is_warning(&reported));
     }
     for claim in ["one", "two"] {
         stage.wait_stored(claim, &[]).await;

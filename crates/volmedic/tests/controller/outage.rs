@@ -28,9 +28,9 @@ async fn the_api_server_is_away_while_health_changes() {
     plane.stop_apiserver().expect("the API server stops");
     stage.harm("appears", INACCESSIBLE, "NetworkError", "no path");
     stage.harm("comes-and-goes", DEGRADED, "OutOfCapacity", "99 % used");
-    stage.mend("recovers");
+    stage.repair("recovers");
     stage.rounds("ControllerListVolumeHealth", 3).await;
-    stage.mend("comes-and-goes");
+    stage.repair("comes-and-goes");
     tokio::time::sleep(OUTAGE).await;
     assert!(controller.is_running(), "{}", controller.log());
     plane.start_apiserver().expect("the API server starts again");
@@ -52,10 +52,10 @@ async fn the_api_server_is_away_while_health_changes() {
     stage.harm("well", INACCESSIBLE, "NetworkError", "no path");
     tokio::time::sleep(FREEZE).await;
     plane.resume(Part::ApiServer).expect("the API server goes on");
-    let told = stage.event("well", "VolumeConditionAbnormal", "Inaccessible/NetworkError").await;
-    assert_eq!(told.count, Some(1));
+    let reported = stage.event("well", "VolumeConditionAbnormal", "Inaccessible/NetworkError").await;
+    assert_eq!(reported.count, Some(1));
     stage.wait_stored("well", &["Inaccessible/NetworkError"]).await;
-    assert_eq!(stage.events("well").await, [told]);
+    assert_eq!(stage.events("well").await, [reported]);
 
     // It went on watching: what is new is noticed.
     stage.claim("new").await;
@@ -75,7 +75,7 @@ async fn a_driver_that_is_killed_frozen_and_restarted_with_other_capabilities() 
     let blind = "has not been seen by";
     let again = "is seen again by";
 
-    // Killed: we are blind, say so once, and believe what we believed.
+    // Killed: nothing can be probed, which is said once, and what was believed stays.
     stage.sim.stop();
     controller.wait_log(blind).await;
     stage.sim.restart().expect("the driver listens again");
@@ -93,7 +93,7 @@ async fn a_driver_that_is_killed_frozen_and_restarted_with_other_capabilities() 
     controller.wait_says(again, 2).await;
     assert_eq!(stage.all_events().await, before);
     assert_eq!((controller.says(blind), controller.says(again)), (2, 2), "each once: {}", controller.log());
-    stage.mend("sick");
+    stage.repair("sick");
     stage.event("sick", "VolumeConditionNormal", "recovered from").await;
 
     // Another release of the driver, which speaks the older dialect only.
@@ -102,13 +102,13 @@ async fn a_driver_that_is_killed_frozen_and_restarted_with_other_capabilities() 
     stage.sim.restart().expect("the driver listens again");
     stage.rounds("ListVolumes", 2).await;
     stage.harm("well", DEGRADED, "", "it rattles");
-    let told = stage.event("well", "VolumeConditionAbnormal", "Degraded/VolumeConditionAbnormal").await;
-    assert!(told.message.is_some_and(|message| message.contains("it rattles")));
+    let reported = stage.event("well", "VolumeConditionAbnormal", "Degraded/VolumeConditionAbnormal").await;
+    assert!(reported.message.is_some_and(|message| message.contains("it rattles")));
     assert!(controller.is_running());
 }
 
 #[tokio::test]
-async fn a_driver_that_tells_nothing_about_health() {
+async fn a_driver_that_reports_nothing_about_health() {
     let stage = Stage::new(&[]).await;
     stage.claims(&["data"]).await;
     let node = format!("{}-node", stage.namespace);

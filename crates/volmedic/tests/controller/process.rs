@@ -1,4 +1,4 @@
-//! A controller process: started, read, told to end, killed.
+//! A controller process: started, read, asked to end, killed.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -128,7 +128,7 @@ impl Controller {
         }
     }
 
-    /// Where it serves HTTP, if it was told to serve on any free port.
+    /// Where it serves HTTP, if it was asked to serve on any free port.
     pub(crate) async fn address(&self) -> SocketAddr {
         self.wait_log("serving health and metrics").await;
         let log = self.log();

@@ -4,7 +4,7 @@ use volmedic_testkit::sim::capability as can;
 
 use crate::stage::{DATA_LOSS, DEGRADED, Stage};
 
-/// So many rounds of looking at everything.
+/// Number of rounds in which everything is checked.
 const ROUNDS: u64 = 5;
 
 async fn check(capabilities: &[i32], call: &str) {

@@ -135,7 +135,7 @@ async fn exercise(stage: &Stage, controller: &Controller, says: &str) {
         if n % 2 == 0 {
             stage.harm("data", DEGRADED, "OutOfCapacity", "99 % used");
         } else {
-            stage.mend("data");
+            stage.repair("data");
         }
         let enough = stage.sim.calls("ControllerListVolumeHealth") + 3;
         while stage.sim.calls("ControllerListVolumeHealth") < enough {
@@ -164,7 +164,7 @@ async fn the_shipped_rights_are_enough_for_everything() {
         stage.harm("data", DEGRADED, "OutOfCapacity", "99 % used");
         stage.counted("data", "VolumeConditionAbnormal", count).await;
         stage.wait_stored("data", &["Degraded/OutOfCapacity"]).await;
-        stage.mend("data");
+        stage.repair("data");
         stage.counted("data", "VolumeConditionNormal", count).await;
         stage.wait_stored("data", &[]).await;
     }

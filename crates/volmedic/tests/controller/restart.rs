@@ -9,7 +9,7 @@ use volmedic_testkit::{objects, seed, sim::capability as can};
 use crate::process::PATIENCE;
 use crate::stage::{DATA_LOSS, DEGRADED, INACCESSIBLE, Stage};
 
-/// More changes of one volume than six in an hour are flapping, which is told in another way; so the 200 changes go to
+/// More changes of one volume than six in an hour are flapping, which is reported in another way; so the 200 changes go to
 /// forty claims, five each.
 const CLAIMS: usize = 40;
 const CHANGES_EACH: usize = 5;
@@ -37,17 +37,17 @@ impl Dice {
 fn set(stage: &Stage, claim: usize, state: usize) {
     let claim = format!("c{claim}");
     match STATES[state] {
-        None => stage.mend(&claim),
+        None => stage.repair(&claim),
         Some((status, _, reason)) => stage.harm(&claim, status, reason, "as the dice fell"),
     }
 }
 
-/// How often a condition of a claim was told to be there, and to be over.
-type Told = BTreeMap<(String, String), (i32, i32)>;
+/// How often a condition of a claim was reported to be there, and to be over.
+type Reported = BTreeMap<(String, String), (i32, i32)>;
 
 /// What all events together say, by claim and condition.
-async fn told(stage: &Stage) -> Told {
-    let mut told = Told::new();
+async fn reported(stage: &Stage) -> Reported {
+    let mut reported = Reported::new();
     for event in stage.all_events().await {
         let Event { message, reason, count, involved_object, .. } = event;
         let message = message.unwrap_or_default();
@@ -55,7 +55,8 @@ async fn told(stage: &Stage) -> Told {
         let mut named = condition.filter(|condition| message.contains(condition.as_str()));
         let condition = named.next().unwrap_or_else(|| panic!("no condition in {message:?}"));
         assert_eq!(named.next(), None, "one event, one condition: {message}");
-        let (began, ended) = told.entry((involved_object.name.unwrap_or_default(), condition)).or_default();
+        let (began, ended) =
+            reported.entry((involved_object.name.unwrap_or_default(), condition)).or_default();
         let count = count.unwrap_or_default();
         match reason.as_deref() {
             Some("VolumeConditionAbnormal") => *began += count,
@@ -63,30 +64,30 @@ async fn told(stage: &Stage) -> Told {
             other => panic!("{other:?} is no reason that belongs here: {message}"),
         }
     }
-    told
+    reported
 }
 
-/// The conditions that were told and are not over.
-fn open(told: &Told) -> BTreeSet<(String, String)> {
-    told.iter().filter(|(_, (began, ended))| began > ended).map(|(key, _)| key.clone()).collect()
+/// The conditions that were reported and are not over.
+fn open(reported: &Reported) -> BTreeSet<(String, String)> {
+    reported.iter().filter(|(_, (began, ended))| began > ended).map(|(key, _)| key.clone()).collect()
 }
 
 /// Waits until what is stored and what is open are both this.
-async fn settle(stage: &Stage, expected: &BTreeSet<(String, String)>) -> Told {
+async fn settle(stage: &Stage, expected: &BTreeSet<(String, String)>) -> Reported {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let told = told(stage).await;
+        let reported = reported(stage).await;
         let mut stored = BTreeSet::new();
         for claim in (0..CLAIMS).map(|claim| format!("c{claim}")) {
             stored.extend(stage.stored(&claim).await.into_iter().map(|condition| (claim.clone(), condition)));
         }
-        if open(&told) == *expected && stored == *expected {
-            return told;
+        if open(&reported) == *expected && stored == *expected {
+            return reported;
         }
         assert!(
             Instant::now() < deadline,
             "open: {:#?}\nstored: {stored:#?}\nexpected: {expected:#?}",
-            open(&told)
+            open(&reported)
         );
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
@@ -102,7 +103,7 @@ async fn ten_kills_during_two_hundred_changes_end_where_an_uninterrupted_run_end
             stage.claim(&format!("c{claim}")).await;
         }
     }
-    // Each volume is looked at several times a second, so that most changes are seen.
+    // Each volume is checked several times a second, so that most changes are seen.
     let quick: &[&str] = &["--monitor-interval=200ms"];
     let _uninterrupted = whole.watching(quick).await;
     let mut controller = killed.watching(quick).await;
@@ -125,7 +126,7 @@ async fn ten_kills_during_two_hundred_changes_end_where_an_uninterrupted_run_end
         tokio::time::sleep(Duration::from_millis(20 + dice.below(100) as u64)).await;
         if kills.pop_if(|kill| *kill == number).is_some() {
             controller.kill();
-            // Changes go on while it starts, and the next kill may come before it has read what was told.
+            // Changes go on while it starts, and the next kill may come before it has read what was reported.
             controller = killed.controller(quick);
         }
     }
@@ -136,8 +137,8 @@ async fn ten_kills_during_two_hundred_changes_end_where_an_uninterrupted_run_end
     };
     let expected: BTreeSet<(String, String)> = states.iter().enumerate().filter_map(condition).collect();
     for stage in [&whole, &killed] {
-        let told = settle(stage, &expected).await;
-        for (key, (opened, closed)) in &told {
+        let reported = settle(stage, &expected).await;
+        for (key, (opened, closed)) in &reported {
             let most = began.get(key).copied().unwrap_or_default();
             assert!(
                 *opened >= 1 && *opened <= most,
@@ -150,7 +151,7 @@ async fn ten_kills_during_two_hundred_changes_end_where_an_uninterrupted_run_end
 }
 
 #[tokio::test]
-async fn a_recovery_during_a_restart_is_told_once_and_a_plain_restart_tells_nothing() {
+async fn a_recovery_during_a_restart_is_reported_once_and_a_plain_restart_reports_nothing() {
     let stage = Stage::new(&[can::LIST_VOLUME_HEALTH]).await;
     stage.claims(&["recovers", "stays", "well"]).await;
     let mut controller = stage.watching(&[]).await;
@@ -160,10 +161,10 @@ async fn a_recovery_during_a_restart_is_told_once_and_a_plain_restart_tells_noth
         stage.wait_stored(claim, &["Degraded/OutOfCapacity"]).await;
     }
     controller.kill();
-    stage.mend("recovers");
+    stage.repair("recovers");
     let mut controller = stage.watching(&[]).await;
-    let told = stage.event("recovers", "VolumeConditionNormal", "recovered from").await;
-    assert_eq!(told.count, Some(1));
+    let reported = stage.event("recovers", "VolumeConditionNormal", "recovered from").await;
+    assert_eq!(reported.count, Some(1));
     stage.wait_stored("recovers", &[]).await;
     stage.rounds("ControllerListVolumeHealth", 3).await;
     controller.kill();
@@ -182,7 +183,7 @@ async fn a_recovery_during_a_restart_is_told_once_and_a_plain_restart_tells_noth
 }
 
 #[tokio::test]
-async fn who_joins_during_or_after_a_restart_is_told_and_nobody_else_again() {
+async fn who_joins_during_or_after_a_restart_is_reported_and_nobody_else_again() {
     let stage = Stage::new(&[can::GET_VOLUME_HEALTH]).await;
     stage.claims(&["first"]).await;
     let mut controller = stage.watching(&[]).await;

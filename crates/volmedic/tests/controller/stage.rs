@@ -84,8 +84,8 @@ impl Stage {
         self.sim.harm(&self.handle(name), status, reason, message);
     }
 
-    pub(crate) fn mend(&self, name: &str) {
-        self.sim.mend(&self.handle(name));
+    pub(crate) fn repair(&self, name: &str) {
+        self.sim.repair(&self.handle(name));
     }
 
     /// Starts the controller with short intervals and these arguments besides.
@@ -109,7 +109,7 @@ impl Stage {
         self.requests_of(ACCOUNT)
     }
 
-    /// What it wrote after so many requests.
+    /// What it wrote after this many requests.
     pub(crate) fn writes_after(&self, requests: usize) -> Vec<Request> {
         self.requests().into_iter().skip(requests).filter(Request::is_write).collect()
     }
@@ -136,7 +136,7 @@ impl Stage {
         server::requests(&self.plane, &format!("system:serviceaccount:{}:{account}", self.namespace))
     }
 
-    /// Waits until the driver was asked this often since now: so many rounds went by.
+    /// Waits until the driver was asked this often since now: this many rounds went by.
     pub(crate) async fn rounds(&self, call: &str, count: u64) {
         let enough = self.sim.calls(call) + count;
         let deadline = Instant::now() + PATIENCE;
@@ -152,7 +152,7 @@ impl Stage {
         api.list(&ListParams::default()).await.expect("events").items
     }
 
-    /// What was told on an object, oldest first.
+    /// What was reported on an object, oldest first.
     pub(crate) async fn events(&self, object: &str) -> Vec<Event> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let fields = format!("involvedObject.name={object}");
@@ -173,10 +173,10 @@ impl Stage {
             if let Some(event) = events.iter().find(|event| wanted(event)) {
                 return event.clone();
             }
-            let told: Vec<_> = events.iter().map(|e| (e.reason.clone(), e.message.clone())).collect();
+            let reported: Vec<_> = events.iter().map(|e| (e.reason.clone(), e.message.clone())).collect();
             assert!(
                 Instant::now() < deadline,
-                "no {reason} with {contains:?} on {object}; there is {told:#?}"
+                "no {reason} with {contains:?} on {object}; there is {reported:#?}"
             );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

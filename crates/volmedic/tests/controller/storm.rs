@@ -1,4 +1,4 @@
-//! A thousand volumes turn bad at once.
+//! A thousand volumes turn bad at the same time.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::server::Request;
 use crate::stage::{INACCESSIBLE, Stage};
 
 const VOLUMES: usize = 1_000;
-/// So many claims are made at once.
+/// Number of claims that are made at the same time.
 const WRITERS: usize = 16;
 /// The maximum number of writes that are on their way when the first answer comes.
 const IN_FLIGHT: usize = 16;
@@ -19,7 +19,7 @@ const IN_FLIGHT: usize = 16;
 const BOUND: Duration = Duration::from_mins(5);
 
 impl Stage {
-    /// Many bound claims at once.
+    /// Many bound claims at the same time.
     async fn many_claims(&self, count: usize) {
         let mut writers = JoinSet::new();
         for writer in 0..WRITERS {
@@ -42,7 +42,7 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn a_thousand_volumes_turn_bad_at_once() {
+async fn a_thousand_volumes_turn_bad_immediately() {
     let stage = Stage::new(&[can::LIST_VOLUME_HEALTH]).await;
     stage.many_claims(VOLUMES).await;
     let controller = stage.watching(&["--http-endpoint=127.0.0.1:0"]).await;
@@ -61,8 +61,9 @@ async fn a_thousand_volumes_turn_bad_at_once() {
     }
     println!("{VOLUMES} events {:.1} s after {VOLUMES} volumes turned bad", began.elapsed().as_secs_f64());
     let events = stage.all_events().await;
-    let told: BTreeSet<_> = events.iter().filter_map(|event| event.involved_object.name.clone()).collect();
-    assert_eq!((events.len(), told.len()), (VOLUMES, VOLUMES), "each claim once");
+    let reported: BTreeSet<_> =
+        events.iter().filter_map(|event| event.involved_object.name.clone()).collect();
+    assert_eq!((events.len(), reported.len()), (VOLUMES, VOLUMES), "each claim once");
     let absent = |request: &Request| {
         let asked = (request.verb.as_str(), request.resource.as_str());
         if server_has(Feature::ClaimHealth) {

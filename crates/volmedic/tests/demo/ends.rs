@@ -9,7 +9,7 @@ use crate::stage::Room;
 #[test]
 fn ctrl_c_leaves_nothing_behind() {
     let room = Room::new();
-    // While a mounter is frozen and whoever looks at the volume hangs.
+    // While a mounter is frozen and every process that uses the volume hangs.
     let mut demo =
         room.start(&["--headless", "--fault", "mounter-frozen:wiki", "--fault", "wrong-mount:orders"]);
     demo.wait("orders is Inaccessible/WrongMount");
@@ -23,7 +23,7 @@ fn ctrl_c_leaves_nothing_behind() {
 }
 
 #[test]
-fn being_told_to_end_at_once_leaves_nothing_behind() {
+fn being_reported_to_end_immediately_leaves_nothing_behind() {
     let room = Room::new();
     let mut demo = room.start(&["--headless"]);
     demo.wait("the reference driver is running");

@@ -1,4 +1,4 @@
-//! A demo in a room of its own, and a look at what is left of it.
+//! A demo in a room of its own, and what is left of it.
 
 use std::ffi::CString;
 use std::fs;
@@ -21,7 +21,7 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_volmedic");
 /// Columns for lines that are not wrapped, so that a sentence can be searched for.
 pub(crate) const WIDE: &str = "10000";
 /// Maximum number of concurrent demos: each has a dozen volumes and checks all of them every second.
-const AT_ONCE: usize = 5;
+const TOGETHER: usize = 5;
 
 static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
@@ -31,7 +31,7 @@ struct Turn;
 impl Turn {
     fn take() -> Self {
         let mut running = RUNNING.0.lock().unwrap();
-        while *running >= AT_ONCE {
+        while *running >= TOGETHER {
             running = RUNNING.1.wait(running).unwrap();
         }
         *running += 1;
@@ -256,15 +256,15 @@ pub(crate) fn of<'a>(objects: &'a [Value], event: &str) -> Vec<&'a Value> {
 }
 
 /// Compares with what is kept. To renew it after a change that was meant: `UPDATE_TRANSCRIPTS=1 cargo test`.
-pub(crate) fn assert_transcript(name: &str, told: &str, details: &str) {
+pub(crate) fn assert_transcript(name: &str, reported: &str, details: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/demo/transcripts").join(name);
     if std::env::var_os("UPDATE_TRANSCRIPTS").is_some() {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(&file, told).unwrap();
+        fs::write(&file, reported).unwrap();
     }
     let expected = fs::read_to_string(&file).unwrap_or_default();
     assert_eq!(
-        told,
+        reported,
         expected,
         "{details}\nit is not what it was; if that is meant, renew {}",
         file.display()

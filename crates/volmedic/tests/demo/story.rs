@@ -1,4 +1,4 @@
-//! What is told, by whom, and what the exit code says of it.
+//! What is reported, by whom, and what the exit code says of it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -31,10 +31,11 @@ fn transcript(objects: &[Value]) -> String {
     text
 }
 
-/// Which reasons were told of a volume.
+/// Which reasons were reported of a volume.
 fn reasons<'a>(objects: &'a [Value], volume: &str) -> BTreeSet<&'a str> {
-    let told = of(objects, "transition").into_iter().filter(|moment| moment["volume"] == volume);
-    told.filter_map(|moment| moment["standing"].as_array())
+    let reported = of(objects, "transition").into_iter().filter(|moment| moment["volume"] == volume);
+    reported
+        .filter_map(|moment| moment["standing"].as_array())
         .flatten()
         .filter_map(|standing| standing["reason"].as_str())
         .collect()
@@ -42,15 +43,15 @@ fn reasons<'a>(objects: &'a [Value], volume: &str) -> BTreeSet<&'a str> {
 
 /// Each takes half a minute, most of it waiting, so they wait together.
 #[test]
-fn what_is_told_and_healed_is_a_success_and_what_is_not_is_none() {
+fn what_is_reported_and_healed_is_a_success_and_what_is_not_is_none() {
     std::thread::scope(|scope| {
-        scope.spawn(the_whole_story_is_told_healed_and_cleaned_up);
-        scope.spawn(a_fault_that_nobody_tells_is_a_failure);
+        scope.spawn(the_whole_story_is_reported_healed_and_cleaned_up);
+        scope.spawn(a_fault_that_nobody_reports_is_a_failure);
     });
 }
 
 /// On a disk that is as small as the demo says it may be. It is a mount of the user's, and stays.
-fn the_whole_story_is_told_healed_and_cleaned_up() {
+fn the_whole_story_is_reported_healed_and_cleaned_up() {
     let room = Room::new();
     let disk = Disk::of(room.home(), "250000000");
     let (status, objects) = room.start(&["--headless", "--json"]).objects();
@@ -70,14 +71,14 @@ fn the_whole_story_is_told_healed_and_cleaned_up() {
         ("uploads", "IOHung"),
         ("photos", "DriveSuspect"),
     ] {
-        let told = reasons(&objects, volume);
-        assert!(told.contains(reason), "{volume}: {told:?}");
+        let reported = reasons(&objects, volume);
+        assert!(reported.contains(reason), "{volume}: {reported:?}");
     }
     // Every vantage was at work, and each said that it was over.
     let vantages: BTreeSet<&str> =
         of(&objects, "transition").iter().filter_map(|moment| moment["vantage"].as_str()).collect();
     assert_eq!(vantages, BTreeSet::from(["controller", "host/here", "node/here"]));
-    // Whatever was told was told once, and its end too.
+    // Everything that was reported was reported once, and its end too.
     let count = |kind: &str, of_what: &dyn Fn(&Value) -> bool| {
         of(&objects, "transition")
             .into_iter()
@@ -96,8 +97,8 @@ fn the_whole_story_is_told_healed_and_cleaned_up() {
     room.assert_nothing_is_left();
 }
 
-/// What the checks cannot see in that time is not called told.
-fn a_fault_that_nobody_tells_is_a_failure() {
+/// What the checks cannot see in that time is not called reported.
+fn a_fault_that_nobody_reports_is_a_failure() {
     let room = Room::new();
     let arguments = ["--headless", "--json", "--fault", "superblock-corrupted:orders"];
     let (status, objects) = room.start(&arguments).objects();
@@ -110,7 +111,7 @@ fn a_fault_that_nobody_tells_is_a_failure() {
 }
 
 #[test]
-fn a_story_that_is_cut_short_says_what_was_not_told() {
+fn a_story_that_is_cut_short_says_what_was_not_reported() {
     let room = Room::new();
     let (status, said) = room.start(&["--headless", "--duration", "1s"]).end();
     assert_eq!(status.code(), Some(1), "{said}");

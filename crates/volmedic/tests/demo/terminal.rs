@@ -66,7 +66,7 @@ fn a_small_terminal_without_colours_is_fine_and_ctrl_c_ends_it() {
 
 /// One sentence instead of a screen that cannot be read.
 #[test]
-fn a_terminal_that_is_too_small_is_told_what_to_do() {
+fn a_terminal_that_is_too_small_is_reported_what_to_do() {
     let room = Room::new();
     let mut demo = on_terminal(&room, "cols 60 rows 8", "LANG=C", &[]);
     demo.wait("The terminal has 60 columns and 8 lines; the demo needs 40");

@@ -2,20 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+#[path = "../status/reported.rs"]
+mod reported;
 #[allow(dead_code, reason = "the tests of status use the rest")]
 #[path = "../status/stage.rs"]
 mod stage;
-#[path = "../status/told.rs"]
-mod told;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
+use reported::{assert_transcript, config_for, redact, serve, text, volmedic};
 use serde_json::{Value, json};
 use stage::{Stage, bare, build, whole};
-use told::{assert_transcript, config_for, redact, serve, text, volmedic};
 
 const VERSION: &str = r#"{"major":"1","minor":"33","gitVersion":"v1.33.1","gitCommit":"","gitTreeState":"",
     "buildDate":"","goVersion":"","compiler":"","platform":""}"#;
@@ -29,16 +29,16 @@ const NODES: &str =
 
 #[test]
 fn an_installation_with_faults() {
-    assert_transcript("doctor", "whole.txt", &whole().told(&["doctor"], 1));
+    assert_transcript("doctor", "whole.txt", &whole().reported(&["doctor"], 1));
 }
 
 #[test]
 fn nothing_installed() {
-    assert_transcript("doctor", "bare.txt", &bare().told(&["doctor"], 1));
+    assert_transcript("doctor", "bare.txt", &bare().reported(&["doctor"], 1));
 }
 
 #[tokio::test]
-async fn who_may_read_nothing_is_told_so() {
+async fn who_may_read_nothing_is_reported_so() {
     let config = whole().kubeconfig_of("nobody", "shop").await;
     let output = volmedic().args(["doctor", "--kubeconfig"]).arg(&config).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
@@ -65,17 +65,17 @@ fn rights_that_a_role_lacks() {
         stage.lease("volmedic-hub", "hub-0", true).await;
     }
     let stage = build(true, |stage| Box::pin(furnish(stage)));
-    assert_transcript("doctor", "sound.txt", &stage.told(&["doctor"], 0));
+    assert_transcript("doctor", "sound.txt", &stage.reported(&["doctor"], 0));
     stage.kubectl(&["delete", "clusterrolebinding", "volmedic-hub"]);
     stage.kubectl(&["delete", "role", "-n", "default", "volmedic-hub"]);
     stage.kubectl(&["delete", "validatingadmissionpolicybinding", "volmedic-agent"]);
     stage.wait_hubs_rights(false);
-    assert_transcript("doctor", "gaps.txt", &stage.told(&["doctor"], 1));
+    assert_transcript("doctor", "gaps.txt", &stage.reported(&["doctor"], 1));
 }
 
 #[test]
 fn before_anything_is_installed() {
-    assert_transcript("doctor", "before.txt", &bare().told(&["doctor", "--pre"], 0));
+    assert_transcript("doctor", "before.txt", &bare().reported(&["doctor", "--pre"], 0));
 }
 
 #[tokio::test]

@@ -148,15 +148,15 @@ async fn drain(stream: &mut (impl AsyncReadExt + Unpin)) {
 
 /// This number of connections, at an even pace, each kept for as long as the listener keeps it.
 async fn open_all(door: &Door, count: u32, lines: &mut JoinSet<u32>, until: Instant) {
-    const AT_ONCE: u32 = 10;
-    let rounds = count / AT_ONCE;
+    const TOGETHER: u32 = 10;
+    let rounds = count / TOGETHER;
     let time = until.saturating_duration_since(Instant::now()).mul_f64(0.8);
     let mut ticks = interval(time / rounds);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     for round in 0..rounds {
         ticks.tick().await;
-        for number in 0..AT_ONCE {
-            let (door, from) = (door.clone(), peer(round * AT_ONCE + number));
+        for number in 0..TOGETHER {
+            let (door, from) = (door.clone(), peer(round * TOGETHER + number));
             lines.spawn(async move {
                 let kept = async {
                     let Ok(mut stream) = door.connect(from).await else { return 0 };

@@ -294,7 +294,7 @@ async fn check(ground: &Ground, csi: &mut Calls, slots: &[Slot], known: &mut BTr
         known.deleting = false;
         assert!(listed.contains(&id), "volume {id} of slot {} was lost", slot.number);
         assert!(sizes[&id] >= known.bytes, "slot {}: {known:?} has {} bytes only", slot.number, sizes[&id]);
-        // It may have grown to a size that nobody was told of.
+        // It may have grown to a size that no caller knows.
         known.bytes = sizes[&id];
         if known.published {
             assert_eq!(slot.read_mark(&id), id, "a published volume stayed published, with its data");

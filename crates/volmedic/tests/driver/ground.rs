@@ -137,7 +137,7 @@ impl Ground {
         Table::read().unwrap().under(self.path()).map(|mount| mount.target().to_owned()).collect()
     }
 
-    /// Processes that serve volumes of this ground, by what they were told on their command line.
+    /// Processes that serve volumes of this ground, by their command line.
     pub(crate) fn mounters(&self) -> Vec<(i32, String)> {
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").unwrap().flatten() {

@@ -201,10 +201,10 @@ async fn no_path_leads_outside() {
     csi.stage(&id, &staging, false).await.unwrap();
     for path in &bad {
         assert_code(csi.publish(&id, &staging, path, false, false).await, Code::InvalidArgument);
-        let told = csi.unpublish(&id, path).await;
+        let reported = csi.unpublish(&id, path).await;
         assert!(
-            told.as_ref().is_ok() || told.as_ref().is_err_and(|e| e.code() == Code::InvalidArgument),
-            "{path}: {told:?}"
+            reported.as_ref().is_ok() || reported.as_ref().is_err_and(|e| e.code() == Code::InvalidArgument),
+            "{path}: {reported:?}"
         );
     }
     assert_eq!(ground.mounts().len(), 1, "{:?}", ground.mounts());

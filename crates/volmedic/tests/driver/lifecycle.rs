@@ -42,7 +42,7 @@ async fn live(parameters: &[(&str, &str)], fs_type: &str) {
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
 
     let before = csi.stats(&id, &one).await.unwrap();
-    // btrfs has no fixed number of inodes to tell.
+    // btrfs has no fixed number of inodes to report.
     assert_eq!(before.usage.len(), if fs_type == "btrfs" { 1 } else { 2 });
     if fs_type == "ext4" && !may_grow_ext4() {
         let refused = csi.expand(&id, &one, 2 * GIB).await.unwrap_err();
@@ -102,7 +102,7 @@ fn may_grow_ext4() -> bool {
     u64::from_str_radix(line.trim(), 16).unwrap() & SYS_RESOURCE != 0
 }
 
-/// The mounter learns of its new size within a moment; file systems have it at once.
+/// The mounter learns of its new size within a moment; file systems have it immediately.
 async fn wait_for_larger(csi: &mut Calls, id: &str, path: &str, before: &wire::NodeGetVolumeStatsResponse) {
     let deadline = std::time::Instant::now() + SOON;
     loop {

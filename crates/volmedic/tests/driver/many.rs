@@ -11,13 +11,13 @@ use crate::calls::{Calls, assert_code};
 use crate::ground::Ground;
 
 const MIB: i64 = 1 << 20;
-/// As many at once as a provisioner has workers.
-const AT_ONCE: usize = 50;
+/// As many at the same time as a provisioner has workers.
+const TOGETHER: usize = 50;
 
 async fn create_many(csi: &Calls, range: std::ops::Range<usize>) -> Vec<String> {
     let mut ids = Vec::new();
     let numbers: Vec<usize> = range.collect();
-    for chunk in numbers.chunks(AT_ONCE) {
+    for chunk in numbers.chunks(TOGETHER) {
         let mut set = tokio::task::JoinSet::new();
         for number in chunk {
             let (mut csi, name) = (csi.clone(), format!("pvc-{number}"));
@@ -150,7 +150,7 @@ fn page(measured: &[(usize, Times)]) -> String {
     let mut text = format!(
         "# What the reference driver takes\n\n\
          Made by `cargo xtask bench driver` on a machine with {cores} cores. Do not edit; run it again.\n\n\
-         Volumes are sparse images of 16 MiB that are not mounted, made by {AT_ONCE} callers at once. *Made* is how many \
+         Volumes are sparse images of 16 MiB that are not mounted, made by {TOGETHER} callers at once. *Made* is how many \
          were made for the row and the time it took, *list* a ListVolumes and *health* a ControllerListVolumeHealth of \
          all volumes in pages of 500, and *restart* the time from the start of a killed driver to its socket. In the \
          last row stands how many times as long it took as with a tenth of the volumes: 10 is in proportion, 100 would \

@@ -59,7 +59,7 @@ async fn volumes_in_use_survive_and_are_found_again() {
 }
 
 #[tokio::test]
-async fn a_dead_mounter_is_told_and_staging_again_heals_it() {
+async fn a_dead_mounter_is_reported_and_staging_again_heals_it() {
     let mut ground = Ground::new();
     ground.start(&[]);
     let mut csi = Calls::to(&ground).await;
@@ -87,7 +87,7 @@ async fn a_dead_mounter_is_told_and_staging_again_heals_it() {
 }
 
 #[tokio::test]
-async fn a_frozen_mounter_is_told_and_holds_up_neither_others_nor_the_way_out() {
+async fn a_frozen_mounter_is_reported_and_holds_up_neither_others_nor_the_way_out() {
     let mut ground = Ground::new();
     ground.start(&["--check-deadline=20"]);
     let mut csi = Calls::to(&ground).await;

@@ -1,5 +1,5 @@
 //! The healthy gallery: volumes that are hard at work, nearly full, coming and going, meant to be read-only. Nothing may
-//! be told of any of them.
+//! be reported of any of them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -27,7 +27,7 @@ fn open_for() -> Duration {
     given.map_or(BRIEFLY, |given| Duration::from_secs(given.parse().expect("a number of seconds")))
 }
 
-pub(crate) async fn nothing_is_told() {
+pub(crate) async fn nothing_is_reported() {
     let stage = Stage::new(Manner::new("both")).await.watched(true).await;
     let load = Load::default();
     let mut made = Vec::new();
@@ -75,11 +75,11 @@ pub(crate) async fn nothing_is_told() {
     let (rounds, mounts) = load.end();
     assert!(rounds > 0 && mounts > 0, "the gallery was empty: {rounds} rounds, {mounts} mounts");
 
-    // Something real at last: when that is told, somebody has watched all the time.
+    // Something real at last: when that is reported, somebody has watched all the time.
     let (witness, _) = &made[0];
     stage.harm(Fault::ReadOnly, Some(witness)).await.unwrap();
-    stage.told.told(&witness.claim, "host", "Inaccessible/ReadOnlyFilesystem").await.unwrap();
-    let others: Vec<_> = stage.told.all().into_iter().filter(|tale| tale.on != witness.claim).collect();
+    stage.reported.reported(&witness.claim, "host", "Inaccessible/ReadOnlyFilesystem").await.unwrap();
+    let others: Vec<_> = stage.reported.all().into_iter().filter(|tale| tale.on != witness.claim).collect();
     assert!(others.is_empty(), "{others:#?}\n--- the agent's log ---\n{}", stage.agents_log());
     let looks = looks(&stage.metrics().await);
     page::record_healthy(format!(
@@ -89,11 +89,11 @@ pub(crate) async fn nothing_is_told() {
     ));
 }
 
-/// A pod with a volume of its own, looked at; answers where the volume is.
+/// A pod with a volume of its own, checked; answers where the volume is.
 async fn make(stage: &Stage, name: &str, kind: Kind, usage: Usage) -> (Volume, PathBuf, String) {
     let volume = stage.volume(name, kind).await;
     let uid = stage.pod(name, &volume, usage).await;
-    stage.looked_at(&volume).await.unwrap();
+    stage.checked(&volume).await.unwrap();
     let target = stage.target(&uid, &volume);
     (volume, target, uid)
 }
@@ -106,13 +106,13 @@ async fn pod_comes_and_goes(stage: &Stage, volume: &Volume, turn: u32) {
     stage.runs(&name).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     match turn % 3 {
-        // It completes, and its volume goes at once.
+        // It completes, and its volume goes in the same moment.
         0 => {
             stage.set_status(&name, json!({"phase": "Succeeded"})).await;
             stage.unpublish(&uid, volume).await;
             stage.delete(&name).await;
         }
-        // It is deleted, and its volume goes at once.
+        // It is deleted, and its volume goes in the same moment.
         1 => {
             stage.delete(&name).await;
             stage.unpublish(&uid, volume).await;
@@ -144,7 +144,7 @@ struct Load {
 }
 
 impl Load {
-    /// `work` is done again and again; it answers when it was told to stop.
+    /// `work` is done again and again; it returns when it is asked to stop.
     fn start(&self, work: impl FnOnce(&Stop, &AtomicU64) + Send + 'static) {
         let stop = Stop { stop: self.stop.clone(), rounds: self.rounds.clone() };
         let mounts = self.mounts.clone();
@@ -222,7 +222,7 @@ fn fsync_storm(folder: &Path, stop: &Stop) {
     }
 }
 
-/// How full it is for whoever is not root.
+/// How full it is for users other than root.
 fn share(folder: &Path) -> f64 {
     let counted = statvfs(folder).unwrap();
     let used = counted.f_blocks - counted.f_bfree;

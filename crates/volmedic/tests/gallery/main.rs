@@ -1,8 +1,8 @@
 //! The gallery: every fault of the reference driver on every kind of volume it can be done to, with the agent as a
-//! process on a real API server, and what it told about it: what, how soon, and that it is over. Beside it the healthy
-//! gallery, of which nothing may be told.
+//! process on a real API server, and what it reported about it: what, how soon, and that it is over. Beside it the healthy
+//! gallery, of which nothing may be reported.
 //!
-//! With `VOLMEDIC_GALLERY_PAGE=<file>` the generated part of that file is written anew; `VOLMEDIC_GALLERY_HEALTHY=<s>`
+//! With `VOLMEDIC_GALLERY_PAGE=<file>` the generated part of that file is written again; `VOLMEDIC_GALLERY_HEALTHY=<s>`
 //! sets for how many seconds the healthy gallery is open. Needs root, e2fsprogs, xfsprogs and btrfs-progs.
 //!
 //! This program is also the driver of its tests: it checks file systems more often than the one that is shipped.
@@ -25,6 +25,7 @@ mod page;
 #[allow(dead_code, reason = "shared with the tests of the controller, which use all of it")]
 #[path = "../controller/process.rs"]
 mod process;
+mod reported;
 #[allow(dead_code, reason = "shared with the tests of the controller, which use all of it")]
 #[path = "../controller/rights.rs"]
 mod rights;
@@ -34,14 +35,13 @@ mod rows;
 #[path = "../controller/server.rs"]
 mod server;
 mod stage;
-mod told;
 
 /// A trial that runs on an async runtime of its own.
 fn trial<F: Future<Output = ()>>(name: &str, test: impl FnOnce() -> F + Send + 'static) -> Trial {
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(test());
-        // Whoever still waits for a volume is not waited for.
+        // A program that still waits for a volume is not waited for.
         runtime.shutdown_background();
         Ok(())
     };
@@ -65,7 +65,7 @@ fn main() {
         trial("damage_that_only_a_check_finds_in_the_older_dialect", || {
             of_volumes::damage(rows::Eyes::Older)
         }),
-        trial("nothing_is_told_of_what_is_well", healthy::nothing_is_told),
+        trial("nothing_is_told_of_what_is_well", healthy::nothing_is_reported),
     ];
     trials.extend(of_the_driver::trials());
     trials.push(Trial::test("the_page_has_every_row_and_no_other", || {

@@ -1,4 +1,4 @@
-//! Each fault on a volume of its own: done, told, undone, told to be over. Many at once.
+//! Each fault on a volume of its own: done, reported, undone, reported to be over. Many at the same time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use tokio::task::JoinSet;
 use volmedic_driver::fault::{Fault, Kind};
 
 use crate::page::{self, Seen};
+use crate::reported::Tale;
 use crate::role::Manner;
 use crate::rows::{Eyes, NODE_GET_VOLUME_HEALTH, Row};
 use crate::stage::{FREE_DEVICES, Stage, TAKEN, Usage, Volume};
-use crate::told::Tale;
 
-/// So many rows at once; more would only wait for the machine.
-const AT_ONCE: usize = 10;
+/// Number of rows at the same time; more would only wait for the machine.
+const TOGETHER: usize = 10;
 /// How often a row is begun again if somebody else takes its device.
 const TURNS: u32 = 10;
 
@@ -33,7 +33,7 @@ async fn run(eyes: Eyes, rows: Vec<Row>) {
     let checks_file_systems = rows.iter().all(|row| row.only_a_check_finds_it());
     let manner = Manner { checks_file_systems, ..Manner::new(eyes.dialect()) };
     let stage = Arc::new(Stage::new(manner).await.watched(eyes != Eyes::Host).await);
-    let turns = Arc::new(Semaphore::new(AT_ONCE));
+    let turns = Arc::new(Semaphore::new(TOGETHER));
     let mut running = JoinSet::new();
     for row in rows {
         let (stage, turns) = (stage.clone(), turns.clone());
@@ -65,7 +65,7 @@ async fn one(stage: &Stage, row: Row, eyes: Eyes) -> Result<Seen, String> {
         let name = format!("{}-{turn}", row.name());
         let volume = stage.volume(&name, row.kind).await;
         let uid = stage.pod(&name, &volume, Usage::default()).await;
-        let seen = harm_and_mend(stage, row, eyes, &volume, &uid).await;
+        let seen = harm_and_repair(stage, row, eyes, &volume, &uid).await;
         turn += 1;
         let is_taken = match &seen {
             Ok(_) => {
@@ -74,7 +74,7 @@ async fn one(stage: &Stage, row: Row, eyes: Eyes) -> Result<Seen, String> {
             }
             Err(why) if why.contains(TAKEN) => true,
             // It may be there still, and would keep the rest from being taken away.
-            Err(_) => stage.mend(row.fault, Some(&volume)).await.is_err_and(|why| why.contains(TAKEN)),
+            Err(_) => stage.repair(row.fault, Some(&volume)).await.is_err_and(|why| why.contains(TAKEN)),
         };
         // The detached device became that of somebody else on this machine, and the pod's is another one now.
         if is_taken && turn < TURNS {
@@ -85,7 +85,7 @@ async fn one(stage: &Stage, row: Row, eyes: Eyes) -> Result<Seen, String> {
     }
 }
 
-async fn harm_and_mend(
+async fn harm_and_repair(
     stage: &Stage,
     row: Row,
     eyes: Eyes,
@@ -94,25 +94,25 @@ async fn harm_and_mend(
 ) -> Result<Seen, String> {
     let (name, vantage) = (volume.claim.clone(), eyes.vantage());
     let expected = row.expected(eyes).ok_or("nothing is expected")?;
-    stage.looked_at(volume).await?;
-    if let Some(tale) = stage.told.all().into_iter().find(|tale| tale.on == name) {
+    stage.checked(volume).await?;
+    if let Some(tale) = stage.reported.all().into_iter().find(|tale| tale.on == name) {
         return Err(format!("told before anything happened: {tale:?}"));
     }
     let detached = row.fault == Fault::DeviceDetached && row.kind == Kind::Block;
     let alone = if detached { Some(FREE_DEVICES.write().await) } else { None };
     stage.harm(row.fault, Some(volume)).await?;
     let harmed = Instant::now();
-    let told = stage.told.told(&name, vantage, &expected).await?;
-    let reasons = reasons(&stage.told.on(&name, vantage));
-    stage.mend(row.fault, Some(volume)).await?;
+    let reported = stage.reported.reported(&name, vantage, &expected).await?;
+    let reasons = reasons(&stage.reported.on(&name, vantage));
+    stage.repair(row.fault, Some(volume)).await?;
     drop(alone);
     if row.fault == Fault::MounterKilled {
         stage.stage(volume).await;
         stage.publish(uid, volume, false).await;
     }
-    // Clearing some faults takes its time: the file system is repaired, or the volume mounted anew.
-    let mended = Instant::now();
-    let over = match stage.told.over(&name, vantage).await {
+    // Clearing some faults takes its time: the file system is repaired, or the volume mounted again.
+    let repaired = Instant::now();
+    let over = match stage.reported.over(&name, vantage).await {
         Ok(over) => over,
         Err(why) => {
             let metrics = stage.metrics().await;
@@ -121,14 +121,14 @@ async fn harm_and_mend(
             return Err(format!("{why}\n{}\n{of_it}", loop_devices()));
         }
     };
-    let tales = stage.told.on(&name, vantage);
+    let tales = stage.reported.on(&name, vantage);
     check_tales(row, eyes, &expected, &tales)?;
     if row.only_the_driver_knows()
-        && let Some(tale) = stage.told.on(&name, "host").first()
+        && let Some(tale) = stage.reported.on(&name, "host").first()
     {
         return Err(format!("the host cannot know, and tells {tale:?}"));
     }
-    Ok(Seen { told: reasons, after: since(harmed, told), over: since(mended, over) })
+    Ok(Seen { reported: reasons, after: since(harmed, reported), over: since(repaired, over) })
 }
 
 /// Loop devices belong to the whole machine: who has which may explain what is seen.
@@ -140,12 +140,12 @@ fn loop_devices() -> String {
         .map_or_else(|error| error.to_string(), |listed| String::from_utf8_lossy(&listed.stdout).into_owned())
 }
 
-/// Something may be told while the fault is still being done.
+/// Something may be reported while the fault is still being done.
 fn since(begin: Instant, end: Instant) -> Duration {
     end.saturating_duration_since(begin)
 }
 
-/// Each condition once, the first that was told first.
+/// Each condition once, the first that was reported first.
 fn reasons(tales: &[Tale]) -> Vec<String> {
     let mut reasons: Vec<String> = Vec::new();
     for tale in tales.iter().filter(|tale| tale.open) {
@@ -156,7 +156,7 @@ fn reasons(tales: &[Tale]) -> Vec<String> {
     reasons
 }
 
-/// Every event is what it should be, and nothing is told that is not so.
+/// Every event is what it should be, and nothing is reported that is not so.
 fn check_tales(row: Row, eyes: Eyes, expected: &str, tales: &[Tale]) -> Result<(), String> {
     for tale in tales {
         let reason = if tale.open { "VolumeConditionAbnormal" } else { "VolumeConditionNormal" };
@@ -168,8 +168,8 @@ fn check_tales(row: Row, eyes: Eyes, expected: &str, tales: &[Tale]) -> Result<(
         }
         // Besides, reads may fail that need what is gone; and the driver may know more.
         let more = eyes == Eyes::Health && row.answer(NODE_GET_VOLUME_HEALTH).contains(&tale.what);
-        // A volume that is mounted anew is not there for a while.
-        let meanwhile = row.is_mounted_anew() && tale.what == "Inaccessible/VolumeUnmounted";
+        // A volume that is mounted again is not there for a while.
+        let meanwhile = row.is_mounted_again() && tale.what == "Inaccessible/VolumeUnmounted";
         // A btrfs that writes while its device is gone stops being writable, and says so in the kernel's log.
         let stopped = row.fault == Fault::DeviceLost
             && row.kind == Kind::Btrfs

@@ -1,4 +1,4 @@
-//! What others would say of the same faults, by how they work: both ask the driver and look at nothing themselves.
+//! What others would say of the same faults, by how they work: both ask the driver and check nothing themselves.
 
 use volmedic_driver::fault::{Fault, Kind};
 

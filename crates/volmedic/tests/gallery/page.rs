@@ -12,21 +12,21 @@ use volmedic_driver::fault::Fault;
 use crate::others;
 use crate::rows::{Eyes, Row};
 
-/// What was told about a row from one vantage.
+/// What was reported about a row from one vantage.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
-    pub(crate) told: Vec<String>,
+    pub(crate) reported: Vec<String>,
     /// From when the fault was done.
     pub(crate) after: Duration,
-    /// From when it was undone to when everything was told to be over.
+    /// From when it was undone to when everything was reported to be over.
     pub(crate) over: Duration,
 }
 
-/// How soon things were told while the driver had a fault.
+/// How soon things were reported while the driver had a fault.
 #[derive(Debug, Clone)]
 pub(crate) struct Outage {
     pub(crate) blind: Option<Duration>,
-    pub(crate) volume_told: Duration,
+    pub(crate) volume_reported: Duration,
     pub(crate) over: Option<Duration>,
 }
 
@@ -61,10 +61,10 @@ pub(crate) fn record_healthy(sentence: String) {
 
 const BEGIN: &str = "<!-- written by `cargo xtask gallery --write` -->";
 const END: &str = "<!-- the end of what is written -->";
-const HEAD: &str = "| Fault | Volume | Host's own eyes | Told after | Over after | Driver, health calls | Told after | \
-                    Over after | Driver, older dialect | Told after | Over after | kubelet (gate CSIVolumeHealth) | \
+const HEAD: &str = "| Fault | Volume | Host's own eyes | Reported after | Over after | Driver, health calls | Reported after | \
+                    Over after | Driver, older dialect | Reported after | Over after | kubelet (gate CSIVolumeHealth) | \
                     external-health-monitor |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
-const DRIVER_HEAD: &str = "| Fault | Told on the node after | A fault of a volume meanwhile is told after | Over after | \
+const DRIVER_HEAD: &str = "| Fault | Reported on the node after | A fault of a volume meanwhile is reported after | Over after | \
                            kubelet (gate CSIVolumeHealth) | external-health-monitor |\n|---|---|---|---|---|---|\n";
 
 fn to_be_written() -> Option<OsString> {
@@ -115,7 +115,7 @@ fn text(run: &Run) -> String {
         let figure = |figure: Option<Duration>| figure.map_or_else(|| "-".to_owned(), seconds);
         let cells = match outage {
             None => ["not run"; 3].map(str::to_owned),
-            Some(outage) => [outage.blind, Some(outage.volume_told), outage.over].map(figure),
+            Some(outage) => [outage.blind, Some(outage.volume_reported), outage.over].map(figure),
         };
         writeln!(text, "| `{fault}` | {} | {kubelet} | {monitor} |", cells.join(" | ")).unwrap();
     }
@@ -127,7 +127,7 @@ fn text(run: &Run) -> String {
 fn cells(run: &Run, row: Row, eyes: Eyes) -> [String; 3] {
     let words = |what: &str| [what.to_owned(), "-".to_owned(), "-".to_owned()];
     match run.seen.get(&(row.name(), eyes)) {
-        Some(Seen { told, after, over }) => [told.join(", "), seconds(*after), seconds(*over)],
+        Some(Seen { reported, after, over }) => [reported.join(", "), seconds(*after), seconds(*over)],
         None if eyes == Eyes::Host && row.only_the_driver_knows() => words("driver only"),
         None if eyes == Eyes::Host && row.only_a_check_finds_it() => words("when the kernel reads it"),
         None => words("not run"),
@@ -139,7 +139,7 @@ fn seconds(duration: Duration) -> String {
     if tenths == 0 { "< 0.1 s".to_owned() } else { format!("{:.1} s", duration.as_secs_f64()) }
 }
 
-/// Every row is on the page with what was told when it was written: what is expected now.
+/// Every row is on the page with what was reported when it was written: what is expected now.
 pub(crate) fn check_completeness() {
     if is_measured() {
         return;
@@ -158,7 +158,7 @@ pub(crate) fn check_completeness() {
             let expected = row.expected(eyes).filter(|_| eyes != Eyes::Host || !row.only_a_check_finds_it());
             if let Some(expected) = expected {
                 assert!(
-                    cells[column].split(", ").any(|told| told == expected),
+                    cells[column].split(", ").any(|reported| reported == expected),
                     "{expected} is not in {line}"
                 );
             }

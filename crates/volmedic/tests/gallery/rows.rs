@@ -1,4 +1,4 @@
-//! The rows: which fault on which kind of volume, and what is to be told about it from where.
+//! The rows: which fault on which kind of volume, and what is to be reported about it from where.
 
 use std::path::PathBuf;
 
@@ -50,7 +50,7 @@ impl Row {
         format!("{}-{}", self.fault, self.kind.name())
     }
 
-    /// Nothing happens to the volume: the driver was told something about the drive behind it.
+    /// Nothing happens to the volume: the driver was given a state of the drive behind it.
     pub(crate) fn only_the_driver_knows(self) -> bool {
         matches!(
             self.fault,
@@ -69,7 +69,7 @@ impl Row {
     }
 
     /// Clearing the fault takes the volume away and mounts it again.
-    pub(crate) fn is_mounted_anew(self) -> bool {
+    pub(crate) fn is_mounted_again(self) -> bool {
         use Fault as F;
         matches!(
             self.fault,
@@ -77,7 +77,7 @@ impl Row {
         )
     }
 
-    /// What is told about it, as status and reason.
+    /// What is reported about it, as status and reason.
     pub(crate) fn expected(self, eyes: Eyes) -> Option<String> {
         match eyes {
             Eyes::Host => self.by_the_host().map(str::to_owned),

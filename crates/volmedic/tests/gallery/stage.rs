@@ -22,10 +22,10 @@ use volmedic_testkit::objects;
 use crate::calls::Calls;
 use crate::ground::Ground;
 use crate::process::{Controller as Process, program};
+use crate::reported::{PATIENCE, Reported};
 use crate::rights::Rights;
 use crate::role::{self, Manner};
 use crate::server;
-use crate::told::{PATIENCE, Told};
 
 const MIB: i64 = 1 << 20;
 /// What is said of volumes that somebody uses right now.
@@ -33,7 +33,7 @@ const BUSY: [&str; 3] = ["stop it first", "end whatever uses it", "end that firs
 /// What is said of a loop device that another test program took while it was detached. Such a program gives it back.
 pub(crate) const TAKEN: &str = "belongs to another program by now";
 
-/// Whoever makes a volume takes the first free loop device. Whoever has detached one, and wants it back, keeps all others
+/// The maker of a volume takes the first free loop device. A test that has detached one, and wants it back, keeps all others
 /// of this program from that meanwhile.
 pub(crate) static FREE_DEVICES: RwLock<()> = RwLock::const_new(());
 
@@ -63,7 +63,7 @@ pub(crate) struct Stage {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) node: String,
-    pub(crate) told: Told,
+    pub(crate) reported: Reported,
     name: String,
     manner: Manner,
     kubelet: Layout,
@@ -92,7 +92,7 @@ impl Stage {
         let driver = start_driver(&ground, manner, &name).await;
         let calls = Calls::to(&ground).await;
         let kubelet = Layout::new(ground.path().join("kubelet"));
-        let told = Told::watch(&client, &namespace).await;
+        let reported = Reported::watch(&client, &namespace).await;
         let rights = Rights::read(&plane, "rbac-agent.yaml");
         let config = rights.grant(&plane, &client, &namespace, "agent").await;
         let kubeconfig = ground.path().join("agent.kubeconfig");
@@ -104,7 +104,7 @@ impl Stage {
             client,
             namespace,
             node,
-            told,
+            reported,
             name,
             manner,
             kubelet,
@@ -154,8 +154,8 @@ impl Stage {
         tokio::time::timeout(PATIENCE, asked).await.unwrap().unwrap()
     }
 
-    /// Waits until the agent has looked at the volume: what it was like before is what a fault is compared with.
-    pub(crate) async fn looked_at(&self, volume: &Volume) -> Result<(), String> {
+    /// Waits until the agent has checked the volume: what it was like before is what a fault is compared with.
+    pub(crate) async fn checked(&self, volume: &Volume) -> Result<(), String> {
         let claim = format!("persistentvolumeclaim=\"{}\"", volume.claim);
         let deadline = Instant::now() + PATIENCE;
         while !self
@@ -309,14 +309,14 @@ impl Stage {
         }
     }
 
-    /// The mount and the pod's directories at once, so that nobody sees one without the other for long, however slow the
-    /// machine is. The driver is still to be told.
+    /// The mount and the pod's directories in one step, so that nobody sees one without the other for long, however slow the
+    /// machine is. The driver does not know yet.
     pub(crate) fn remove(&self, uid: &str, volume: &Volume) {
         rustix::mount::unmount(self.target(uid, volume), rustix::mount::UnmountFlags::DETACH).unwrap();
         fs::remove_dir_all(self.kubelet.pods().join(uid)).unwrap();
     }
 
-    /// The pod is gone at once, as if its kubelet had said that nothing of it runs.
+    /// The pod is gone in one step, as if its kubelet had said that nothing of it runs.
     pub(crate) async fn delete(&self, pod: &str) {
         let now = DeleteParams::default().grace_period(0);
         self.pods().delete(pod, &now).await.unwrap();
@@ -337,12 +337,12 @@ impl Stage {
         done.map_err(|error| format!("injecting {fault}: {error}"))
     }
 
-    pub(crate) async fn mend(&self, fault: Fault, volume: Option<&Volume>) -> Result<(), String> {
+    pub(crate) async fn repair(&self, fault: Fault, volume: Option<&Volume>) -> Result<(), String> {
         let done = self.work(volume, move |faults, volume| faults.clear(fault, volume)).await;
         done.map_err(|error| format!("clearing {fault}: {error}"))
     }
 
-    /// Some of it is refused while somebody looks at the volume, and somebody does all the time.
+    /// Some of it is refused while the volume is probed, which happens all the time.
     async fn work(
         &self,
         volume: Option<&Volume>,

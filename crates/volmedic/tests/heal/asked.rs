@@ -56,8 +56,8 @@ async fn a_person_hears_what_would_be_done_and_has_it_done() {
 #[tokio::test]
 async fn a_person_hears_when_it_did_not_help() {
     let (clinic, _) = Clinic::shared().await;
-    let ill = |_: &_| Ok(NodeHealerResponse { abnormal: true, message: "no luck".into() });
-    let ward = clinic.ward(|fake| fake.that(ill)).await;
+    let unhealthy = |_: &_| Ok(NodeHealerResponse { abnormal: true, message: "no luck".into() });
+    let ward = clinic.ward(|fake| fake.that(unhealthy)).await;
     ward.claim("data", None).await;
     known(&clinic, &ward, "data").await;
     let (code, shown, _) = clinic.heal(&["data", "-n", &ward.stage.namespace]).await;

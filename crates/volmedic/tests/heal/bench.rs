@@ -1,4 +1,4 @@
-//! What it takes when all node plugins restart at once. Run by `cargo xtask bench healer`.
+//! What it takes when all node plugins restart at the same time. Run by `cargo xtask bench healer`.
 #![allow(clippy::print_stdout, reason = "who measures wants to see it")]
 
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ const PER_NODE: usize = 10;
 const WRITERS: usize = 32;
 const LIMIT: Duration = Duration::from_mins(10);
 const REST: Duration = Duration::from_secs(20);
-/// How long the driver takes to look at one volume and find it well.
+/// How long the driver takes to check one volume and find it healthy.
 const CHECK: Duration = Duration::from_millis(20);
 
 /// With which budget it is measured.
@@ -65,7 +65,7 @@ async fn how_it_scales() {
         }
     })
     .await;
-    // One process stands for the drivers of all nodes, so that all can restart at once.
+    // One process stands for the drivers of all nodes, so that all can restart at the same time.
     let fake = Fake::new(DRIVER, folder.path()).that(|_| {
         std::thread::sleep(CHECK);
         Ok(NodeHealerResponse { abnormal: false, message: String::new() })
@@ -83,10 +83,10 @@ async fn how_it_scales() {
         println!("{what}: {figure}");
         let _ = writeln!(page, "| {what} | {figure} |");
     };
-    for (name, at_once) in RUNS {
+    for (name, together) in RUNS {
         let asked = fake.asked().len();
         let began = Instant::now();
-        let budget = format!("--heal-at-once={at_once}");
+        let budget = format!("--heal-at-once={together}");
         let hub = clinic.hub(&["--heal-mode=auto", ALONE, &budget]).await;
         wait(&hub, "the first check of all", || fake.asked().len() >= asked + volumes).await;
         row(&format!("{name}: from its start until each volume was checked"), seconds(began.elapsed()));

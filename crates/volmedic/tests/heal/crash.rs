@@ -1,4 +1,4 @@
-//! Healers that are killed: nothing is done twice, nothing is lost, and nothing is told again.
+//! Healers that are killed: nothing is done twice, nothing is lost, and nothing is reported again.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -47,7 +47,7 @@ async fn killed_in_the_middle_it_neither_doubles_nor_loses() {
     ward.claim("data", Some("auto")).await;
     let arguments = [&QUICK[..6], &QUICK[7..], &[ALONE, "--heal-deadline=8s"]].concat();
     let mut first = clinic.hub(&arguments).await;
-    ward.ill(&["data"]).await;
+    ward.unhealthy(&["data"]).await;
     eventually("the driver is asked", async || ward.asked("data") == 1).await;
     let begun = ward.heals("data").await;
     assert!(
@@ -59,10 +59,10 @@ async fn killed_in_the_middle_it_neither_doubles_nor_loses() {
 
     let second = clinic.hub(&arguments).await;
     assert!(second.says("was under way when an earlier healer ended") >= 1, "{}", second.log());
-    ward.wait_told("data", "HealingFailed", "nobody knows what became of it").await;
-    // The agent still sees it ill, so it is not lost, either.
-    ward.wait_told("data", "HealingSucceeded", "(mended)").await;
-    ward.ill(&[]).await;
+    ward.wait_reported("data", "HealingFailed", "nobody knows what became of it").await;
+    // The agent still sees it unhealthy, so it is not lost, either.
+    ward.wait_reported("data", "HealingSucceeded", "(mended)").await;
+    ward.unhealthy(&[]).await;
     let times = began.lock().unwrap().clone();
     assert_eq!(times.len(), 2);
     let over = begun[0].time.0 + DEADLINE;
@@ -81,18 +81,18 @@ async fn killed_in_the_middle_it_neither_doubles_nor_loses() {
 }
 
 #[tokio::test]
-async fn what_was_given_up_and_told_stays_so_in_the_next_life() {
+async fn what_was_given_up_and_reported_stays_so_in_the_next_life() {
     let clinic = Clinic::open().await;
-    let ill = |_: &_| Ok(NodeHealerResponse { abnormal: true, message: "it died again".into() });
-    let ward = clinic.ward(|fake| fake.that(ill)).await;
+    let unhealthy = |_: &_| Ok(NodeHealerResponse { abnormal: true, message: "it died again".into() });
+    let ward = clinic.ward(|fake| fake.that(unhealthy)).await;
     ward.claim("data", Some("auto")).await;
     ward.claim("watched", None).await;
     // Healthy, so that what the next life checks on its own has an end that can be waited for.
     let arguments = [&QUICK[..], &[ALONE]].concat();
     let mut first = clinic.hub(&arguments).await;
-    ward.ill(&["data", "watched"]).await;
-    ward.wait_told("data", "HealingSkipped", "so it was given up").await;
-    ward.wait_told("watched", "HealingSkipped", "healing only observes").await;
+    ward.unhealthy(&["data", "watched"]).await;
+    ward.wait_reported("data", "HealingSkipped", "so it was given up").await;
+    ward.wait_reported("watched", "HealingSkipped", "healing only observes").await;
     eventually("it is written down", async || {
         let kept =
             |heals: &[volmedic_api::resource::Heal], code: &str| heals.iter().any(|heal| heal.code == code);
@@ -113,8 +113,8 @@ async fn what_was_given_up_and_told_stays_so_in_the_next_life() {
 
     let second = clinic.hub(&arguments).await;
     ward.claim("witness", Some("auto")).await;
-    ward.ill(&["data", "watched", "witness"]).await;
-    ward.wait_told("witness", "HealingSkipped", "so it was given up").await;
+    ward.unhealthy(&["data", "watched", "witness"]).await;
+    ward.wait_reported("witness", "HealingSkipped", "so it was given up").await;
     assert_eq!(ward.asked("data"), 3, "{before:?}\n{}", second.log());
     assert_eq!(ward.reasons("data").await, [""; 0], "told once: {before:?}");
     assert_eq!(ward.reasons("watched").await, [""; 0], "told once: {before:?}");

@@ -28,7 +28,7 @@ fn signal(process: &Process, signal: Signal) {
 }
 
 #[tokio::test]
-async fn a_leader_that_slept_finds_that_another_has_mended_it() {
+async fn a_leader_that_slept_finds_that_another_has_repaired_it() {
     let clinic = Clinic::open().await;
     let ward = clinic.ward(|fake| fake).await;
     ward.claim("data", Some("auto")).await;
@@ -39,9 +39,9 @@ async fn a_leader_that_slept_finds_that_another_has_mended_it() {
     second.wait_log("standing by while replica-a leads").await;
     assert_eq!(second.says("healing is on"), 0, "only one heals");
     signal(&first, Signal::STOP);
-    ward.ill(&["data"]).await;
+    ward.unhealthy(&["data"]).await;
     second.wait_log("healing is on").await;
-    ward.wait_told("data", "HealingSucceeded", "").await;
+    ward.wait_reported("data", "HealingSucceeded", "").await;
     signal(&first, Signal::CONT);
     assert_eq!(first.ended(Duration::from_mins(1)), Some(1), "it begins anew");
     assert_eq!(first.says("HealingStarted"), 0, "{}", first.log());

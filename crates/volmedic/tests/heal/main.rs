@@ -1,5 +1,5 @@
 //! The healer in the hub, as a process on a real API server, under the rights that deploy/ ships. Agents' reports are
-//! written with their own tokens; relays are real, in front of drivers that do as they are told.
+//! written with their own tokens; relays are real, in front of drivers that do as they are set.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
 mod asked;

@@ -6,18 +6,18 @@ use volmedic_api::resource::HealOutcome;
 use crate::stage::{Clinic, eventually};
 
 #[tokio::test]
-async fn auto_mends_and_tells_the_story_in_order() {
+async fn auto_repairs_and_reports_the_story_in_order() {
     let (clinic, hub) = Clinic::shared().await;
     let ward = clinic.ward(|fake| fake).await;
     ward.claim("data", Some("auto")).await;
-    ward.ill(&["data"]).await;
-    ward.wait_told("data", "HealingSucceeded", "(mounter restarted)").await;
-    ward.ill(&[]).await;
+    ward.unhealthy(&["data"]).await;
+    ward.wait_reported("data", "HealingSucceeded", "(mounter restarted)").await;
+    ward.unhealthy(&[]).await;
     for (kind, name) in [("PersistentVolumeClaim", "data"), ("Pod", "data")] {
         eventually("the whole story is told", async || ward.events(kind, name).await.len() == 2).await;
         let events = ward.events(kind, name).await;
-        let told: Vec<_> = events.iter().map(|(reason, _)| reason.as_str()).collect();
-        assert_eq!(told, ["HealingStarted", "HealingSucceeded"], "on the {kind}");
+        let reported: Vec<_> = events.iter().map(|(reason, _)| reason.as_str()).collect();
+        assert_eq!(reported, ["HealingStarted", "HealingSucceeded"], "on the {kind}");
         assert!(
             events[0].1.contains("because of MounterDead since 2026-08-21T10:00:00Z (try 1)"),
             "{events:?}"
@@ -49,14 +49,14 @@ async fn auto_mends_and_tells_the_story_in_order() {
 }
 
 #[tokio::test]
-async fn observe_says_once_what_it_would_do_and_the_claims_word_counts_at_once() {
+async fn observe_says_once_what_it_would_do_and_the_claims_word_counts_immediately() {
     let (clinic, _) = Clinic::shared().await;
     let ward = clinic.ward(|fake| fake).await;
     ward.claim("data", None).await;
     ward.claim("off", Some("off")).await;
-    ward.ill(&["data", "off"]).await;
+    ward.unhealthy(&["data", "off"]).await;
     let text = "healing only observes by default; it would ask the node plugin to mend the volume";
-    ward.wait_told("data", "HealingSkipped", text).await;
+    ward.wait_reported("data", "HealingSkipped", text).await;
     assert!(ward.fake.asked().is_empty());
     let namespace = ward.stage.namespace.as_str();
     let report = async |format: &str| {
@@ -82,7 +82,7 @@ async fn observe_says_once_what_it_would_do_and_the_claims_word_counts_at_once()
     );
     assert!(report("markdown").await.contains("1 in all, of which 1 are not over."));
     ward.annotate("data", "volmedic.dev/heal", "auto").await;
-    ward.wait_told("data", "HealingSucceeded", "").await;
+    ward.wait_reported("data", "HealingSucceeded", "").await;
     assert_eq!(ward.reasons("data").await, ["HealingSkipped", "HealingStarted", "HealingSucceeded"]);
     assert_eq!(ward.reasons("off").await, [""; 0], "nothing is done and nothing is said");
     assert_eq!(ward.asked("off"), 0);
@@ -96,9 +96,13 @@ async fn approve_waits_for_a_persons_consent() {
     ward.claim("data", Some("approve")).await;
     // Given in another trouble than this one.
     ward.annotate("data", "volmedic.dev/heal-approved", "2026-08-21T09:00:00Z").await;
-    ward.ill(&["data"]).await;
-    ward.wait_told("data", "HealingSkipped", "healing needs a person's consent by the claim's annotation")
-        .await;
+    ward.unhealthy(&["data"]).await;
+    ward.wait_reported(
+        "data",
+        "HealingSkipped",
+        "healing needs a person's consent by the claim's annotation",
+    )
+    .await;
     let namespace = ward.stage.namespace.as_str();
     let approve = async |remedy: &str| {
         let (code, said, log) =
@@ -114,7 +118,7 @@ async fn approve_waits_for_a_persons_consent() {
     assert_eq!(annotations["volmedic.dev/heal-approved"], "2026-08-21T09:00:00Z", "that is another remedy");
     assert!(ward.fake.asked().is_empty());
     approve("NodeHealer").await;
-    ward.wait_told("data", "HealingSucceeded", "").await;
+    ward.wait_reported("data", "HealingSucceeded", "").await;
     assert_eq!(ward.asked("data"), 1);
     ward.end().await;
 }

@@ -234,9 +234,9 @@ impl Ward {
     }
 
     /// The agent on the node says that the mounters of these are dead, and of no others.
-    pub(crate) async fn ill(&self, claims: &[&str]) {
-        let ill: Vec<_> = claims.iter().map(|claim| (*claim, "Inaccessible", "MounterDead")).collect();
-        self.stage.tell(&self.node, &self.stage.report(&ill)).await;
+    pub(crate) async fn unhealthy(&self, claims: &[&str]) {
+        let unhealthy: Vec<_> = claims.iter().map(|claim| (*claim, "Inaccessible", "MounterDead")).collect();
+        self.stage.tell(&self.node, &self.stage.report(&unhealthy)).await;
     }
 
     /// What the agent on the node answers from now on.
@@ -265,7 +265,7 @@ impl Ward {
         format!("pv-{}-{claim}", self.stage.namespace)
     }
 
-    /// The node plugin ends and begins anew.
+    /// The node plugin ends and starts over.
     pub(crate) fn restart_driver(&mut self) {
         drop(self.driver.take());
         self.driver = Some(self.fake.serve());
@@ -278,8 +278,8 @@ impl Ward {
         let mut found = events.list(&ListParams::default().fields(&fields)).await.unwrap().items;
         found.retain(|event| event.reason.as_deref().is_some_and(|reason| reason.starts_with("Healing")));
         found.sort_by_key(|event| event.resource_version().and_then(|version| version.parse::<u64>().ok()));
-        let told = |event: Event| (event.reason.unwrap_or_default(), event.message.unwrap_or_default());
-        found.into_iter().map(told).collect()
+        let reported = |event: Event| (event.reason.unwrap_or_default(), event.message.unwrap_or_default());
+        found.into_iter().map(reported).collect()
     }
 
     pub(crate) async fn reasons(&self, claim: &str) -> Vec<String> {
@@ -287,10 +287,10 @@ impl Ward {
     }
 
     /// Waits for an event on the claim whose message has this in it.
-    pub(crate) async fn wait_told(&self, claim: &str, reason: &str, text: &str) {
+    pub(crate) async fn wait_reported(&self, claim: &str, reason: &str, text: &str) {
         eventually(&format!("{claim} is told {reason} {text}"), async || {
             let events = self.events("PersistentVolumeClaim", claim).await;
-            events.iter().any(|(told, message)| told == reason && message.contains(text))
+            events.iter().any(|(reported, message)| reported == reason && message.contains(text))
         })
         .await;
     }
@@ -330,9 +330,11 @@ async fn answer_probes(client: Client, node: String, probes: Arc<Mutex<Probes>>)
         let Ok(Some(report)) = reports.get_opt(&node).await else { continue };
         let answer = |request: &ProbeRequest| {
             let volumes = report.spec.report.volumes.iter();
-            let ill = volumes.filter(|volume| volume.volume_handle == request.volume_handle);
-            let reasons: Vec<String> =
-                ill.flat_map(|volume| &volume.health_conditions).map(|one| one.reason.clone()).collect();
+            let unhealthy = volumes.filter(|volume| volume.volume_handle == request.volume_handle);
+            let reasons: Vec<String> = unhealthy
+                .flat_map(|volume| &volume.health_conditions)
+                .map(|one| one.reason.clone())
+                .collect();
             let found = if reasons.is_empty() || probes == Probes::Healthy {
                 Found::Healthy
             } else {

@@ -113,9 +113,9 @@ async fn attempts(stage: &Stage, foreign: &Client) -> Vec<Attempt> {
     all.push(Attempt { what: "an object of another claim", why: owned, outcome });
     if server_has(Feature::ClaimHealth) {
         let claims = format!("/api/v1/namespaces/{}/persistentvolumeclaims", stage.namespace);
-        let told = json!({"healthStatus": {"lastTransitionTime": "2026-08-21T10:00:00Z", "healthConditions": [{
+        let reported = json!({"healthStatus": {"lastTransitionTime": "2026-08-21T10:00:00Z", "healthConditions": [{
             "status": "DataLoss", "reason": "Lie"}]}});
-        let outcome = patch(foreign, &claims, "data", told).await;
+        let outcome = patch(foreign, &claims, "data", reported).await;
         all.push(Attempt {
             what: "the health of another driver's claim",
             why: "may not report on volumes",
@@ -183,9 +183,9 @@ async fn a_controllers_token_writes_its_own_report_and_the_policies_are_why() {
     create(&own, &path, "new", json!({"ownerReferences": owner("new")})).await.expect("a new object");
     if server_has(Feature::ClaimHealth) {
         let claims = format!("/api/v1/namespaces/{}/persistentvolumeclaims", stage.namespace);
-        let told = json!({"healthStatus": {"lastTransitionTime": "2026-08-21T10:00:00Z", "healthConditions": [{
+        let reported = json!({"healthStatus": {"lastTransitionTime": "2026-08-21T10:00:00Z", "healthConditions": [{
             "status": "DataLoss", "reason": "Gone"}]}});
-        patch(&own, &claims, "data", told).await.expect("the health of a claim of its driver");
+        patch(&own, &claims, "data", reported).await.expect("the health of a claim of its driver");
     }
     // The hub is not limited.
     let hub = stage.plane.client_for(HOME, "volmedic-hub").await.expect("the hub");

@@ -38,8 +38,8 @@ async fn the_agents_writer_writes_on_change_only_and_gives_signs_of_life() {
         ..NodeReporterOptions::new(&node, HOME)
     };
     let reporter = NodeReporter::start(&agent, &quick);
-    let ill = stage.report(&[("data", "Degraded", "SlowIO")]);
-    reporter.set(ill.clone());
+    let unhealthy = stage.report(&[("data", "Degraded", "SlowIO")]);
+    reporter.set(unhealthy.clone());
     stage.wait_stored("data", &[&format!("host/{node} HealthWarning Degraded/SlowIO")]).await;
     // It counts once it has the answer, which may come after the hub has acted on what was written.
     until("it is counted", || async { Ok::<_, String>(reporter.written() > 0) }).await;
@@ -52,7 +52,7 @@ async fn the_agents_writer_writes_on_change_only_and_gives_signs_of_life() {
     let first = renewed().await;
     until("the lease is renewed", || async { Ok::<_, String>(renewed().await != first) }).await;
     for _ in 0..10 {
-        reporter.set(ill.clone());
+        reporter.set(unhealthy.clone());
     }
     drop(reporter);
 
@@ -60,7 +60,7 @@ async fn the_agents_writer_writes_on_change_only_and_gives_signs_of_life() {
     let reports = Api::<NodeVolumeHealth>::all(stage.client.clone());
     let before = reports.get(&node).await.expect("the report").metadata.resource_version;
     let reporter = NodeReporter::start(&agent, &quick);
-    reporter.set(ill);
+    reporter.set(unhealthy);
     let second = renewed().await;
     until("the new one works", || async { Ok::<_, String>(renewed().await != second) }).await;
     assert_eq!(reports.get(&node).await.expect("the report").metadata.resource_version, before);

@@ -72,12 +72,12 @@ async fn how_it_scales() {
     row("from its start until it knows the cluster", seconds(began.elapsed()));
     row("resident memory, all claims well", format!("{} MiB", resident(&hub)));
 
-    let report = |ill: bool| {
+    let report = |unhealthy: bool| {
         let (stage, client) = (stage.clone(), stage.client.clone());
         async move {
             side_by_side(nodes, |n| {
                 let (stage, client) = (stage.clone(), client.clone());
-                async move { tell(&stage, &client, n, nodes, if ill { claims } else { 0 }).await }
+                async move { tell(&stage, &client, n, nodes, if unhealthy { claims } else { 0 }).await }
             })
             .await;
         }
@@ -85,9 +85,9 @@ async fn how_it_scales() {
     let before = writes(&hub).await;
     let began = Instant::now();
     report(true).await;
-    let told = began.elapsed();
+    let reported = began.elapsed();
     let done = settle(&stage, &hub, claims, HealthWord::HealthFailure).await;
-    row("the reports of all nodes, all claims ill, written in", seconds(told));
+    row("the reports of all nodes, all claims ill, written in", seconds(reported));
     row("all claims ill, until every headline says so", seconds(done - began));
     row("writes for it", (writes(&hub).await - before).to_string());
     row("resident memory, all claims ill", format!("{} MiB", resident(&hub)));
@@ -154,14 +154,14 @@ async fn side_by_side<F: Future<Output = ()> + 'static + Send>(count: usize, wor
     }
 }
 
-/// The report of one node, with those of the first so many claims ill that are used there.
-async fn tell(stage: &Stage, client: &Client, n: usize, nodes: usize, ill: usize) {
-    let names: Vec<String> = (n..ill).step_by(nodes).map(claim).collect();
-    let ill: Vec<_> = names.iter().map(|name| (name.as_str(), "Inaccessible", "IOHung")).collect();
-    apply_report(client, &stage.node(&node(n)), &stage.report(&ill)).await.expect("a report");
+/// The report of one node, with those of the given number of first claims unhealthy that are used there.
+async fn tell(stage: &Stage, client: &Client, n: usize, nodes: usize, unhealthy: usize) {
+    let names: Vec<String> = (n..unhealthy).step_by(nodes).map(claim).collect();
+    let unhealthy: Vec<_> = names.iter().map(|name| (name.as_str(), "Inaccessible", "IOHung")).collect();
+    apply_report(client, &stage.node(&node(n)), &stage.report(&unhealthy)).await.expect("a report");
 }
 
-/// Waits until the hub counts so many, and answers when that was; then the API server is asked whether it is so. To list
+/// Waits until the hub counts this number, and returns when that was; then the API server is asked whether it is so. To list
 /// all objects again and again would slow down what is measured.
 async fn settle(stage: &Stage, hub: &Process, claims: usize, health: HealthWord) -> Instant {
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! One object for each ill claim, which goes with it.
+//! One object for each unhealthy claim, which goes with it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ async fn what_an_agent_sees_is_stored_and_its_recovery_too() {
     stage.used_claim("data", &node).await;
     stage.used_claim("well", &node).await;
     stage.tell(&node, &stage.report(&[("data", "Inaccessible", "IOHung")])).await;
-    let ill = format!("host/{node} HealthFailure Inaccessible/IOHung");
-    let object = stage.wait_stored("data", &[&ill]).await;
+    let unhealthy = format!("host/{node} HealthFailure Inaccessible/IOHung");
+    let object = stage.wait_stored("data", &[&unhealthy]).await;
     let owner = &object.metadata.owner_references.clone().expect("an owner")[0];
     let claims = Api::<PersistentVolumeClaim>::namespaced(stage.client.clone(), &stage.namespace);
     let claim = claims.get("data").await.expect("the claim");
@@ -67,8 +67,9 @@ async fn the_controller_and_the_kubelet_are_heard_too() {
     let gone = json!([{"status": "Inaccessible", "reason": "VolumeNotFound", "message": "gone"}]);
     stage.controller_says("data", gone).await;
     stage.wait_stored("data", &["controller HealthFailure Inaccessible/VolumeNotFound"]).await;
-    let told = json!([{"name": "data", "healthConditions": [{"status": "Degraded", "reason": "SlowIO"}]}]);
-    let patch = json!({"status": {"volumeHealth": told}}).to_string();
+    let reported =
+        json!([{"name": "data", "healthConditions": [{"status": "Degraded", "reason": "SlowIO"}]}]);
+    let patch = json!({"status": {"volumeHealth": reported}}).to_string();
     kubectl(
         &stage.plane,
         &[
@@ -91,13 +92,13 @@ async fn the_controller_and_the_kubelet_are_heard_too() {
 }
 
 #[tokio::test]
-async fn a_claim_that_is_made_anew_gets_an_object_of_its_own() {
+async fn a_claim_that_is_recreated_gets_an_object_of_its_own() {
     let stage = shared().await;
     let node = stage.make_node("n").await;
     stage.used_claim("data", &node).await;
     stage.tell(&node, &stage.report(&[("data", "Degraded", "SlowIO")])).await;
-    let ill = format!("host/{node} HealthWarning Degraded/SlowIO");
-    let first = stage.wait_stored("data", &[&ill]).await;
+    let unhealthy = format!("host/{node} HealthWarning Degraded/SlowIO");
+    let first = stage.wait_stored("data", &[&unhealthy]).await;
     let claims = Api::<PersistentVolumeClaim>::namespaced(stage.client.clone(), &stage.namespace);
     let patch = json!({"metadata": {"finalizers": null}});
     let patch = kube::api::Patch::Merge(patch);
@@ -118,7 +119,7 @@ async fn a_claim_that_is_made_anew_gets_an_object_of_its_own() {
         ],
     );
     stage.claim("data").await;
-    let second = stage.wait_stored("data", &[&ill]).await;
+    let second = stage.wait_stored("data", &[&unhealthy]).await;
     assert_ne!(first.metadata.uid, second.metadata.uid);
     assert_eq!(
         second.status.expect("a status").history.len(),
@@ -151,7 +152,7 @@ async fn nothing_is_written_while_nothing_changes() {
     kubectl(&stage.plane, &["label", "pod", "a", "-n", &stage.namespace, "x=y"]);
     kubectl(&stage.plane, &["annotate", "pvc", "a", "-n", &stage.namespace, "x=y"]);
     kubectl(&stage.plane, &["annotate", "pv", &format!("pv-{}-a", stage.namespace), "x=y"]);
-    // And something that does matter, so that we know when all of that was looked at.
+    // And something that does matter, so that we know when all of that was checked.
     stage
         .tell(
             &node,
@@ -189,7 +190,7 @@ async fn attempts_to_heal_are_kept_beside_what_the_hub_writes() {
             remedy: format!("attempt {n}"),
             node: Some(node.clone()),
             message: "it did not help".to_owned(),
-            code: "StillIll".to_owned(),
+            code: "StillUnhealthy".to_owned(),
             attempt: n + 1,
             not_before: None,
         };
@@ -252,15 +253,15 @@ async fn what_somebody_else_changed_or_deleted_is_put_right() {
     let node = stage.make_node("n").await;
     stage.used_claim("data", &node).await;
     stage.tell(&node, &stage.report(&[("data", "Degraded", "SlowIO")])).await;
-    let ill = format!("host/{node} HealthWarning Degraded/SlowIO");
-    stage.wait_stored("data", &[&ill]).await;
+    let unhealthy = format!("host/{node} HealthWarning Degraded/SlowIO");
+    stage.wait_stored("data", &[&unhealthy]).await;
     let lie = json!({"status": {"headline": {"health": "Healthy", "status": null, "reason": null}, "vantages": null}});
     let lie = lie.to_string();
     kubectl(
         &stage.plane,
         &["patch", "vh", "data", "-n", &stage.namespace, "--subresource=status", "--type=merge", "-p", &lie],
     );
-    stage.wait_stored("data", &[&ill]).await;
+    stage.wait_stored("data", &[&unhealthy]).await;
     let object = stage.healths().get("data").await.expect("the object");
     stage.healths().delete("data", &DeleteParams::default()).await.expect("it is deleted");
     crate::stage::until("it is there again", || async {
@@ -271,5 +272,5 @@ async fn what_somebody_else_changed_or_deleted_is_put_right() {
             .map(|new| new.is_some_and(|new| new.metadata.uid != object.metadata.uid))
     })
     .await;
-    stage.wait_stored("data", &[&ill]).await;
+    stage.wait_stored("data", &[&unhealthy]).await;
 }

@@ -59,16 +59,16 @@ async fn run(seed: u64, kill: bool) -> Run {
     hub.wait_log("merging what is known").await;
 
     let reasons = [("Degraded", "SlowIO"), ("Inaccessible", "IOHung"), ("DataLoss", "LegsLost")];
-    let mut ill: BTreeMap<usize, (&str, &str)> = (0..CLAIMS).map(|n| (n, reasons[0])).collect();
-    let tell = async |ill: &BTreeMap<usize, (&str, &str)>, node: usize| {
-        let here = ill.iter().filter(|(claim, _)| *claim % NODES == node);
+    let mut unhealthy: BTreeMap<usize, (&str, &str)> = (0..CLAIMS).map(|n| (n, reasons[0])).collect();
+    let tell = async |unhealthy: &BTreeMap<usize, (&str, &str)>, node: usize| {
+        let here = unhealthy.iter().filter(|(claim, _)| *claim % NODES == node);
         let here: Vec<_> =
             here.map(|(claim, (status, reason))| (claims[*claim].as_str(), *status, *reason)).collect();
         apply_report(&agents[node], &nodes[node], &stage.report(&here)).await.expect("a report");
     };
     // Each has an object before the first kill, so that it has one afterwards whatever was missed.
     for node in 0..NODES {
-        tell(&ill, node).await;
+        tell(&unhealthy, node).await;
     }
     for (n, claim) in claims.iter().enumerate() {
         let line = format!("host/{} HealthWarning Degraded/SlowIO", nodes[n % NODES]);
@@ -83,10 +83,10 @@ async fn run(seed: u64, kill: bool) -> Run {
         }
         let claim = changes.roll(CLAIMS);
         match changes.roll(4) {
-            3 => drop(ill.remove(&claim)),
-            n => drop(ill.insert(claim, reasons[n])),
+            3 => drop(unhealthy.remove(&claim)),
+            n => drop(unhealthy.insert(claim, reasons[n])),
         }
-        tell(&ill, claim % NODES).await;
+        tell(&unhealthy, claim % NODES).await;
         if kill && change == fatal {
             let later = u64::try_from(fate.roll(300)).expect("small");
             tokio::time::sleep(Duration::from_millis(later)).await;
@@ -98,7 +98,7 @@ async fn run(seed: u64, kill: bool) -> Run {
     hub.wait_log("merging what is known").await;
     for (n, claim) in claims.iter().enumerate() {
         let node = &nodes[n % NODES];
-        let line = match ill.get(&n) {
+        let line = match unhealthy.get(&n) {
             Some((status @ "Degraded", reason)) => format!("host/{node} HealthWarning {status}/{reason}"),
             Some((status, reason)) => format!("host/{node} HealthFailure {status}/{reason}"),
             None => format!("host/{node} Healthy"),

@@ -18,7 +18,7 @@ use crate::stage::{CRDS, DRIVER, QUICK, Stage, everything, install, start_hub, u
 
 const DEGRADED: i32 = 1;
 const INACCESSIBLE: i32 = 2;
-const ILL: &str = "controller HealthFailure Inaccessible/VolumeNotFound";
+const UNHEALTHY: &str = "controller HealthFailure Inaccessible/VolumeNotFound";
 const WELL: &str = "controller Healthy";
 
 /// A driver with a controller, under the rights that it is shipped with.
@@ -60,7 +60,7 @@ async fn report(stage: &Stage, claim: &str) -> Option<ControllerReport> {
 }
 
 #[tokio::test]
-async fn with_the_gate_off_the_controller_tells_the_hub_and_its_recovery_too() {
+async fn with_the_gate_off_the_controller_reports_the_hub_and_its_recovery_too() {
     let stage = stage(false, &everything()).await;
     let driver = Driver::new(&stage).await;
     for claim in ["data", "well"] {
@@ -69,7 +69,7 @@ async fn with_the_gate_off_the_controller_tells_the_hub_and_its_recovery_too() {
     let mut controller = driver.watching().await;
     let hub = start_hub(&stage.kubeconfig().await, &QUICK);
     driver.sim.harm(&stage.handle("data"), INACCESSIBLE, "VolumeNotFound", "it is gone");
-    let object = stage.wait_stored("data", &[ILL]).await;
+    let object = stage.wait_stored("data", &[UNHEALTHY]).await;
     let owner = object.metadata.owner_references.expect("an owner");
     assert_eq!((owner[0].kind.as_str(), owner[0].name.as_str()), ("PersistentVolumeClaim", "data"));
     let status = object.status.expect("a status");
@@ -96,23 +96,23 @@ async fn with_the_gate_off_the_controller_tells_the_hub_and_its_recovery_too() {
     assert_eq!(stage.versions().await, before);
     assert_eq!(stage.stored("well").await, None);
 
-    driver.sim.mend(&stage.handle("data"));
+    driver.sim.repair(&stage.handle("data"));
     stage.wait_stored("data", &[WELL]).await;
     driver.sim.harm(&stage.handle("data"), INACCESSIBLE, "VolumeNotFound", "it is gone");
-    stage.wait_stored("data", &[ILL]).await;
+    stage.wait_stored("data", &[UNHEALTHY]).await;
 
     // While no controller runs the volume recovers, and the API server forgets the events.
     controller.kill();
-    driver.sim.mend(&stage.handle("data"));
+    driver.sim.repair(&stage.handle("data"));
     let events = Api::<Event>::namespaced(stage.client.clone(), &stage.namespace);
     let all = (DeleteParams::default(), ListParams::default());
     events.delete_collection(&all.0, &all.1).await.expect("no events");
     let next = driver.watching().await;
     stage.wait_stored("data", &[WELL]).await;
 
-    // Who deletes the object does not make the trouble go away: the next change tells it again.
+    // Who deletes the object does not make the trouble go away: the next change reports it again.
     driver.sim.harm(&stage.handle("data"), INACCESSIBLE, "VolumeNotFound", "it is gone");
-    stage.wait_stored("data", &[ILL]).await;
+    stage.wait_stored("data", &[UNHEALTHY]).await;
     stage.healths().delete("data", &DeleteParams::default()).await.expect("it is deleted");
     driver.sim.harm(&stage.handle("data"), DEGRADED, "SlowIO", "it is back, but slow");
     stage.wait_stored("data", &["controller HealthWarning Degraded/SlowIO"]).await;
@@ -130,15 +130,15 @@ async fn with_the_gate_on_nothing_is_said_twice() {
     let _hub = start_hub(&stage.kubeconfig().await, &QUICK);
     let _controller = driver.watching().await;
     driver.sim.harm(&stage.handle("data"), INACCESSIBLE, "VolumeNotFound", "it is gone");
-    stage.wait_stored("data", &[ILL]).await;
+    stage.wait_stored("data", &[UNHEALTHY]).await;
     assert_eq!(report(&stage, "data").await.is_none(), in_claim);
-    driver.sim.mend(&stage.handle("data"));
+    driver.sim.repair(&stage.handle("data"));
     stage.wait_stored("data", &[WELL]).await;
     assert_eq!(report(&stage, "data").await.is_none(), in_claim);
 }
 
 #[tokio::test]
-async fn without_the_resources_the_controller_tells_all_it_can_and_says_what_is_missing_once() {
+async fn without_the_resources_the_controller_reports_all_it_can_and_says_what_is_missing_once() {
     let stage = stage(false, &[]).await;
     let driver = Driver::new(&stage).await;
     for claim in ["one", "two"] {
@@ -158,13 +158,15 @@ async fn without_the_resources_the_controller_tells_all_it_can_and_says_what_is_
     assert_eq!(controller.says(missing), 1, "{}", controller.log());
     assert_eq!(controller.terminate(), Some(0));
 
-    // They are installed, and whoever starts then has a place for what lasts.
+    // They are installed, and a role that starts then has a place for what lasts.
     install(&stage.plane, &[CRDS]);
     let controller = driver.watching().await;
     driver.sim.harm(&stage.handle("one"), DEGRADED, "SlowIO", "it is back, but slow");
     until("it is stored for the hub", || async {
-        let told = report(&stage, "one").await.map(|report| report.health_conditions);
-        Ok::<_, String>(told.is_some_and(|told| told.len() == 1 && told[0].reason == "SlowIO"))
+        let reported = report(&stage, "one").await.map(|report| report.health_conditions);
+        Ok::<_, String>(
+            reported.is_some_and(|reported| reported.len() == 1 && reported[0].reason == "SlowIO"),
+        )
     })
     .await;
     until("so is what did not change", || async { Ok::<_, String>(report(&stage, "two").await.is_some()) })
@@ -179,8 +181,8 @@ async fn the_controller_of_another_driver_is_not_believed() {
     let node = stage.make_node("n").await;
     stage.used_claim("data", &node).await;
     stage.tell(&node, &stage.report(&[("data", "Degraded", "SlowIO")])).await;
-    let ill = format!("host/{node} HealthWarning Degraded/SlowIO");
-    stage.wait_stored("data", &[&ill]).await;
+    let unhealthy = format!("host/{node} HealthWarning Degraded/SlowIO");
+    stage.wait_stored("data", &[&unhealthy]).await;
     let lie = json!({
         "apiVersion": "volmedic.dev/v1alpha1", "kind": "VolumeHealth",
         "metadata": {"name": "data"},

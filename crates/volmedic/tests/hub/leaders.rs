@@ -39,13 +39,13 @@ async fn the_other_takes_over_and_what_the_first_wrote_stands() {
     let second = start_on("replica-b", &kubeconfig);
     second.wait_log("standing by while replica-a leads").await;
     stage.tell(&node, &stage.report(&[("data", "Degraded", "SlowIO")])).await;
-    let ill = format!("host/{node} HealthWarning Degraded/SlowIO");
-    let before = stage.wait_stored("data", &[&ill]).await;
+    let unhealthy = format!("host/{node} HealthWarning Degraded/SlowIO");
+    let before = stage.wait_stored("data", &[&unhealthy]).await;
     first.kill();
     second.wait_log("merging what is known").await;
     stage.tell(&node, &stage.report(&[("data", "Degraded", "SlowIO"), ("late", "Degraded", "SlowIO")])).await;
-    stage.wait_stored("late", &[&ill]).await;
-    let after = stage.wait_stored("data", &[&ill]).await;
+    stage.wait_stored("late", &[&unhealthy]).await;
+    let after = stage.wait_stored("data", &[&unhealthy]).await;
     assert_eq!(before.metadata.resource_version, after.metadata.resource_version, "nothing is written twice");
     assert_eq!(second.terminate(), Some(0));
 

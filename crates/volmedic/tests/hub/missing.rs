@@ -30,7 +30,7 @@ async fn without_its_resources_the_hub_waits_for_them_and_all_else_works() {
     })
     .await;
 
-    // The controller tells on the claim that its node is down, and an agent on its pod what it sees.
+    // The controller reports on the claim that its node is down, and an agent on its pod what it sees.
     let dir = tempfile::tempdir().expect("a directory for the socket");
     let sim = Sim::start(&dir.path().join("csi.sock"), DRIVER, &[can::LIST_VOLUME_HEALTH]);
     let sim = sim.expect("the driver listens");
@@ -42,8 +42,8 @@ async fn without_its_resources_the_hub_waits_for_them_and_all_else_works() {
     objects::set_node_ready(&stage.client, &failing, "Unknown").await.expect("the node's status");
     let events = Api::<Event>::namespaced(stage.client.clone(), &stage.namespace);
     until("the node's failure is told on the claim", || async {
-        let told = events.list(&ListParams::default().fields("involvedObject.name=there")).await?;
-        Ok::<_, kube::Error>(told.iter().any(|event| event.reason.as_deref() == Some("NodeFailed")))
+        let reported = events.list(&ListParams::default().fields("involvedObject.name=there")).await?;
+        Ok::<_, kube::Error>(reported.iter().any(|event| event.reason.as_deref() == Some("NodeFailed")))
     })
     .await;
     let agent = Api::<Event>::namespaced(stage.agent(&node).await, &stage.namespace);

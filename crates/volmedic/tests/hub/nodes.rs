@@ -8,7 +8,7 @@ use volmedic_testkit::objects;
 use crate::stage::{DRIVER, shared, shared_hub, until};
 
 #[tokio::test]
-async fn a_node_that_goes_down_is_told_on_all_claims_used_there_whatever_their_driver() {
+async fn a_node_that_goes_down_is_reported_on_all_claims_used_there_whatever_their_driver() {
     let stage = shared().await;
     let node = stage.make_node("n").await;
     stage.used_claim("data", &node).await;

@@ -61,8 +61,8 @@ async fn while_the_store_is_away_nobody_is_called_silent_or_well() {
     for claim in ["data", "well", "late"] {
         stage.used_claim(claim, &node).await;
     }
-    let ill = [("data", "Degraded", "SlowIO")];
-    stage.tell(&node, &stage.report(&ill)).await;
+    let unhealthy = [("data", "Degraded", "SlowIO")];
+    stage.tell(&node, &stage.report(&unhealthy)).await;
     // The rights of an agent do not let it apply its Lease; whose it is does not matter here.
     let (beats, renewals) = beating(stage.client.clone(), &node);
     let kubeconfig = stage.kubeconfig().await;
@@ -70,15 +70,15 @@ async fn while_the_store_is_away_nobody_is_called_silent_or_well() {
     let slow = format!("host/{node} HealthWarning Degraded/SlowIO");
     let before = stage.wait_stored("data", &[&slow]).await;
 
-    // What is told right before must not be lost.
-    let more = [ill[0], ("late", "DataLoss", "LegsLost")];
+    // What is reported right before must not be lost.
+    let more = [unhealthy[0], ("late", "DataLoss", "LegsLost")];
     stage.tell(&node, &stage.report(&more)).await;
     stage.plane.pause(Part::Etcd).expect("the store can be frozen");
     let began = Instant::now();
     let mut starts = 1;
     while renewals.borrow().elapsed() < TOO_OLD || starts == 1 || began.elapsed() < at_least() {
         assert!(began.elapsed() < LONGEST + at_least(), "the hub was started {starts} time(s)");
-        // A leader that cannot renew its lease ends, as it must; whoever runs it starts it again.
+        // A leader that cannot renew its lease ends, as it must; the kubelet starts it again.
         if !hub.is_running() {
             hub = start_hub(&kubeconfig, &QUICK);
             starts += 1;

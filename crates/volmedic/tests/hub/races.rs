@@ -1,4 +1,4 @@
-//! Many hubs at once, as can happen for a moment when a leader hangs.
+//! Many hubs at the same time, as can happen for a moment when a leader hangs.
 
 use crate::stage::{Stage, everything, start_hub};
 
@@ -17,8 +17,8 @@ async fn ten_racing_writers_make_one_object_and_come_to_rest() {
         hub.wait_log("merging what is known").await;
     }
     for (status, reason) in [("Degraded", "SlowIO"), ("Inaccessible", "IOHung"), ("DataLoss", "LegsLost")] {
-        let ill: Vec<_> = names.iter().map(|name| (name.as_str(), status, reason)).collect();
-        stage.tell(&node, &stage.report(&ill)).await;
+        let unhealthy: Vec<_> = names.iter().map(|name| (name.as_str(), status, reason)).collect();
+        stage.tell(&node, &stage.report(&unhealthy)).await;
         let word = if status == "Degraded" { "HealthWarning" } else { "HealthFailure" };
         for name in &names {
             stage.wait_stored(name, &[&format!("host/{node} {word} {status}/{reason}")]).await;

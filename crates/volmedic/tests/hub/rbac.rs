@@ -31,7 +31,7 @@ enum Breaks {
     Push(&'static str),
     /// It says this when an agent left something behind on a node that is gone.
     Stray(&'static str),
-    /// It says this when claims fall ill and recover. No other hub may do it in its place.
+    /// It says this when claims fall unhealthy and recover. No other hub may do it in its place.
     Alone(&'static str),
     /// The healer's memory, which says this.
     Memory(&'static str),
@@ -140,8 +140,8 @@ async fn exercise(stage: &Stage, node: &str, hub: &Process, says: &str) {
     let deadline = Instant::now() + PATIENCE;
     let agent = stage.agent(node).await;
     loop {
-        for ill in [&[("data", "Degraded", "SlowIO")][..], &[]] {
-            apply_report(&agent, node, &stage.report(ill)).await.expect("a report");
+        for unhealthy in [&[("data", "Degraded", "SlowIO")][..], &[]] {
+            apply_report(&agent, node, &stage.report(unhealthy)).await.expect("a report");
             let turn = Instant::now() + Duration::from_secs(3);
             while Instant::now() < turn {
                 if hub.says(says) > 0 {

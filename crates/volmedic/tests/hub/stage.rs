@@ -248,7 +248,7 @@ impl Stage {
 
     /// A report with one unhealthy volume for each of these: the claim's name, the status and the reason. The volumes of
     /// all claims so far are probed.
-    pub(crate) fn report(&self, ill: &[(&str, &str, &str)]) -> NodeReport {
+    pub(crate) fn report(&self, unhealthy: &[(&str, &str, &str)]) -> NodeReport {
         let volume = |(claim, status, reason): &(&str, &str, &str)| {
             let kind = if *status == "Degraded" { "HealthWarning" } else { "HealthFailure" };
             let condition = json!({
@@ -260,7 +260,7 @@ impl Stage {
                 "claim": {"namespace": self.namespace, "name": claim}, "healthConditions": [condition],
             })
         };
-        let volumes: Vec<Value> = ill.iter().map(volume).collect();
+        let volumes: Vec<Value> = unhealthy.iter().map(volume).collect();
         let known = self.claims.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let coverage = probed(known.iter().map(|claim| format!("pv-{}-{claim}", self.namespace)).collect());
         serde_json::from_value(json!({ "volumes": volumes, "coverage": coverage })).expect("a report")

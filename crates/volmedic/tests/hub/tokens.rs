@@ -140,10 +140,10 @@ async fn an_agents_token_writes_for_its_own_node_and_the_policy_is_why() {
     stage.used_claim("data", &own).await;
     let pod = objects::pod(&stage.client, &stage.namespace, "elsewhere", &other, &[]).await;
     pod.expect("a pod on another node");
-    let mut told = event("Pod", &stage.namespace, &other);
-    told.metadata.name = Some("told-elsewhere".to_owned());
-    told.involved_object.name = Some("elsewhere".to_owned());
-    create_event(&stage.client, &stage.namespace, told).await.expect("an event of somebody else");
+    let mut reported = event("Pod", &stage.namespace, &other);
+    reported.metadata.name = Some("told-elsewhere".to_owned());
+    reported.involved_object.name = Some("elsewhere".to_owned());
+    create_event(&stage.client, &stage.namespace, reported).await.expect("an event of somebody else");
     let agent = stage.agent(&own).await;
     // Agents are not given the newer form of events; should somebody give it to them, the policy holds there, too.
     let rule = ["--verb=create", "--resource=events.events.k8s.io"];

@@ -52,8 +52,8 @@ fn offered(line: &str) -> Vec<String> {
         words.len() - 1,
     );
     let completions = printed(&["completions", "bash"]);
-    let told = through(Command::new("bash").args(["--norc", "-c", &script]), &completions);
-    told.lines().map(str::to_owned).collect()
+    let reported = through(Command::new("bash").args(["--norc", "-c", &script]), &completions);
+    reported.lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -129,12 +129,12 @@ fn every_manual_page_renders_without_complaint() {
 fn a_page_that_is_not_there_and_a_directory_that_cannot_be_are_said() {
     let output = volmedic(&["man", "hubb"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("volmedic has no command \"hubb\"; there are: agent, "), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr);
+    assert!(reported.contains("volmedic has no command \"hubb\"; there are: agent, "), "{reported}");
     let output = volmedic(&["man", "--directory", "/dev/null/man1"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("the directory /dev/null/man1 cannot be made"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr);
+    assert!(reported.contains("the directory /dev/null/man1 cannot be made"), "{reported}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ async fn the_nodes_volumes_are_shown_with_their_pods_and_live() {
     let mut chrome = Chrome::start();
     chrome.open(&url);
     chrome.wait("document.title.startsWith('2 healthy')");
-    // Both look at it.
+    // Both look after it.
     chrome.wait("document.querySelector('.calm')?.innerText.includes('host checks on nodes (2)')");
     chrome.wait("document.querySelector('.calm')?.innerText.includes('the driver on nodes (2)')");
     chrome.eval("window.marker = 7");

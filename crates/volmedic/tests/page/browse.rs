@@ -34,7 +34,7 @@ fn lists_filters_searches_and_pages() {
     inspect::assert_accessible(&mut stage.chrome, "the list");
     inspect::pictures(&mut stage.chrome, "list");
 
-    // To the last page and back to what is not well.
+    // To the last page and back to what is unhealthy.
     stage.chrome.eval("document.querySelector('.pager a:last-child').click()");
     stage.chrome.wait("document.querySelector('.pager span')?.innerText === 'Page 3 of 3'");
     stage.chrome.wait("document.readyState === 'complete'");

@@ -261,7 +261,7 @@ impl Chrome {
         let phone = width < 700;
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone });
         self.call("Emulation.setDeviceMetricsOverride", size);
-        // What moves would be in the way of whoever measures colours.
+        // What moves would disturb the measuring of colours.
         let features = json!({ "features": [
             { "name": "prefers-color-scheme", "value": scheme },
             { "name": "prefers-reduced-motion", "value": "reduce" },
@@ -269,7 +269,7 @@ impl Chrome {
         self.call("Emulation.setEmulatedMedia", features);
     }
 
-    /// Keeps a picture below the target folder, for people to look at.
+    /// Keeps a picture below the target folder, for review by eye.
     pub(crate) fn screenshot(&mut self, name: &str) -> PathBuf {
         let shot = self.call("Page.captureScreenshot", json!({ "format": "png" }));
         let bytes = decode(shot["data"].as_str().expect("a picture"));

@@ -37,7 +37,7 @@ async fn the_drivers_volumes_are_shown_with_their_claims_and_live() {
     }
     assert!(chrome.text("document.querySelector('.calls').innerText").contains("ControllerListVolumeHealth"));
     chrome.open(&url);
-    stage.mend("data");
+    stage.repair("data");
     chrome.wait("document.title.startsWith('2 healthy')");
     inspect::assert_clean(&mut chrome, &url);
     assert_eq!(controller.terminate(), Some(0));

@@ -44,7 +44,7 @@ impl Scene {
     }
 
     /// An agent's report on a node: claims with status, reason and message.
-    async fn report(&self, node: &str, ill: &[(&str, &str, &str, &str)]) {
+    async fn report(&self, node: &str, unhealthy: &[(&str, &str, &str, &str)]) {
         let since = Timestamp::now() - SignedDuration::from_secs(90);
         let volume = |(handle, status, reason, message): &(&str, &str, &str, &str)| {
             let kind = if *status == "Degraded" { "HealthWarning" } else { "HealthFailure" };
@@ -54,7 +54,7 @@ impl Scene {
                                       "message": message, "lastTransitionTime": format!("{since:.0}")}],
             })
         };
-        let volumes: Vec<Value> = ill.iter().map(volume).collect();
+        let volumes: Vec<Value> = unhealthy.iter().map(volume).collect();
         let report = serde_json::from_value(json!({ "volumes": volumes })).expect("a report");
         self.cluster.tell(node, &report).await;
     }
@@ -117,11 +117,11 @@ async fn all_claims_are_shown_and_what_changes_is_shown_as_it_changes() {
     scene.chrome.eval("document.querySelector('a[href*=\"data-03\"]').focus()");
     let handle = scene.cluster.handle("data-03");
     let message = format!("{HOSTILE} \u{202e}txt");
-    let ill = [
+    let unhealthy = [
         (handle.as_str(), "Inaccessible", "IOHung", "statfs has not come back for 60 s"),
         (HOSTILE, "Degraded", "OutOfCapacity", message.as_str()),
     ];
-    scene.report(&node, &ill).await;
+    scene.report(&node, &unhealthy).await;
     scene.chrome.wait(&format!("{FIRST}.innerText.includes('IOHung')"));
     scene.chrome.wait("document.getElementById('announce').textContent.includes('is ')");
     scene.chrome.wait("document.title.startsWith('1 inaccessible, 1 degraded, 2 unknown, 11 healthy')");
@@ -188,8 +188,8 @@ async fn one_volume(scene: &mut Scene, node: &str) {
     scene.report(node, &[]).await;
     scene.chrome.wait(&format!("{spans}.join() === 'span g-inaccessible,span g-dataloss,span g-healthy'"));
     inspect::pictures(&mut scene.chrome, "hub-volume");
-    let told = "document.querySelector('ol.changes').innerText";
-    scene.chrome.wait_text(told, &["is Inaccessible/IOHung", "is healthy"]);
+    let reported = "document.querySelector('ol.changes').innerText";
+    scene.chrome.wait_text(reported, &["is Inaccessible/IOHung", "is healthy"]);
 }
 
 async fn nodes(scene: &mut Scene, node: &str, quiet: &str, dead: &str) {

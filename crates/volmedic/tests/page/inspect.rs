@@ -61,7 +61,7 @@ const CONTRAST: &str = r#"(() => {
   return found;
 })()"#;
 
-/// Looks at the page as it is now, in both colour schemes and from a wide screen to a phone.
+/// Checks the page as it is now, in both colour schemes and from a wide screen to a phone.
 pub(crate) fn assert_accessible(chrome: &mut Chrome, what: &str) {
     assert_eq!(chrome.nameless_controls(), Vec::<String>::new(), "{what}");
     // Rows that just came glow for a moment; that is not what is judged here.

@@ -10,7 +10,7 @@ fn a_change_is_shown_without_a_reload_and_the_past_is_drawn() {
     let mut stage = Stage::new((0..12).map(|number| format!("vol-{number:02}")));
     stage.open("");
     stage.chrome.wait("document.title.startsWith('12 healthy')");
-    // Gone if the page is loaded anew.
+    // Gone if the page is loaded again.
     stage.chrome.eval("window.marker = 7");
     stage.chrome.eval("document.querySelector('a[href*=\"vol-05\"]').focus()");
 
@@ -27,7 +27,7 @@ fn a_change_is_shown_without_a_reload_and_the_past_is_drawn() {
 
     stage.sim.harm("vol-05", INACCESSIBLE, "DiskFailure", "the disk does not answer");
     stage.chrome.wait(&format!("{FIRST}.innerText.includes('DiskFailure')"));
-    stage.sim.mend("vol-05");
+    stage.sim.repair("vol-05");
     stage.chrome.wait("document.title.startsWith('12 healthy')");
     assert_eq!(stage.chrome.eval("window.marker"), 7);
 

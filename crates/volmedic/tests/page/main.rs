@@ -43,7 +43,7 @@ mod stage;
 
 use crate::process::Controller as Process;
 
-/// Where a role serves its page, if it was told to serve on any free port.
+/// Where a role serves its page, if it was asked to serve on any free port.
 pub(crate) async fn page_of(role: &Process) -> String {
     role.wait_log("serving the page on http://").await;
     let log = role.log();

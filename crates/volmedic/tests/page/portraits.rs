@@ -1,4 +1,4 @@
-//! The pictures of the README: `cargo test -p volmedic --test page portraits -- --ignored --nocapture` makes them anew below
+//! The pictures of the README: `cargo test -p volmedic --test page portraits -- --ignored --nocapture` makes them again below
 //! the target folder. A hub on a real API server, with a cluster that has a few troubles and a past.
 
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
@@ -126,7 +126,7 @@ async fn past(stage: &Stage, namespace: &str, claim: &str) {
 async fn reports(stage: &Stage, placed: &[(&'static str, String, String)]) {
     for index in 0..NODES {
         let on = node(index);
-        let ill = TROUBLE.iter().filter(|(namespace, claim, ..)| {
+        let unhealthy = TROUBLE.iter().filter(|(namespace, claim, ..)| {
             placed.iter().any(|(ns, name, node)| (ns, name.as_str(), node) == (namespace, *claim, &on))
         });
         let volume = |(namespace, claim, status, reason, message, minutes): &(
@@ -142,7 +142,7 @@ async fn reports(stage: &Stage, placed: &[(&'static str, String, String)]) {
                    "healthConditions": [{"type": kind, "status": "True", "errorCode": status, "reason": reason,
                                          "message": message, "lastTransitionTime": ago(*minutes)}]})
         };
-        let volumes: Vec<Value> = ill.map(volume).collect();
+        let volumes: Vec<Value> = unhealthy.map(volume).collect();
         stage.tell(&on, &serde_json::from_value(json!({ "volumes": volumes })).expect("a report")).await;
     }
 }

@@ -59,7 +59,7 @@ async fn what_may_not_be_said_is_refused_with_a_reason_and_nothing_is_stored() {
         raw(&[token, json_type], body).is_problem(400, "it is no report");
     }
     raw(&[token, json_type], &vec![b'x'; 10 << 20]).is_problem(413, "at most 65536 bytes");
-    // A length that is not told is found out.
+    // A length that is not given is found out.
     let endless = format!("{:x}\r\n{}\r\n", 40_000, " ".repeat(40_000)).repeat(3);
     let head = format!(
         "POST /v1/reports HTTP/1.1\r\nHost: hub\r\nConnection: close\r\nAuthorization: {bearer}\r\n\

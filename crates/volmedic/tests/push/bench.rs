@@ -14,7 +14,7 @@ const SENDERS: usize = 20;
 const CLAIMS_EACH: usize = 50;
 const RATE: usize = 1_000;
 const LASTS: Duration = Duration::from_mins(1);
-/// What the senders say of a claim changes every so many rounds.
+/// What the senders say of a claim changes every that number of rounds.
 const CHANGES: usize = 10;
 
 #[allow(clippy::cast_precision_loss, reason = "there are not that many")]
@@ -22,7 +22,7 @@ fn a_second(count: usize, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64()
 }
 
-/// Not of all claims at once.
+/// Not of all claims at the same time.
 fn news(round: usize, claim: usize) -> usize {
     (round + claim) / CHANGES
 }

@@ -1,4 +1,4 @@
-//! Many reports at once: what is lost, what is refused, and what it costs the API server.
+//! Many reports at the same time: what is lost, what is refused, and what it costs the API server.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::stage::until;
 async fn under_load_nothing_is_lost_and_who_hurries_is_slowed_down() {
     const SENDERS: usize = 8;
     const EACH: usize = 100;
-    // At once each may send as many as it will.
+    // In one burst each may send as many as it will.
     let desk = Desk::open(&["--push-rate=20"]).await;
     let stage = &desk.stage;
     let mut senders = Vec::new();
@@ -76,9 +76,9 @@ async fn under_load_nothing_is_lost_and_who_hurries_is_slowed_down() {
     );
     assert!(grown < 64 << 10, "{grown} KiB");
 
-    // Faster than allowed: told so, by a document that says when to come again, and the others do not feel it.
+    // Faster than allowed: refused, by a document that says when to come again, and the others do not feel it.
     let hasty = report(stage, &first.claims[0], 600, &json!([]));
-    // From several places at once: on a busy machine one alone may not be fast enough.
+    // From several places at the same time: on a busy machine one alone may not be fast enough.
     let deadline = Instant::now() + Duration::from_mins(3);
     let hurry = || loop {
         let answer = send(desk.to, &first.token, &hasty);

@@ -60,18 +60,18 @@ async fn reports_are_stored_survive_a_restart_and_expire() {
 
     // The command, for those who have no HTTP at hand.
     let run = |token: &str, more: &[&str]| command(&stage, to, token, more);
-    let (worked, told) = run(&good, &["--claim=data", "--condition=Inaccessible/DiskFailure=it is dead"]);
-    assert!(worked && told.starts_with("stored for 1 claim(s) until "), "{told}");
+    let (worked, reported) = run(&good, &["--claim=data", "--condition=Inaccessible/DiskFailure=it is dead"]);
+    assert!(worked && reported.starts_with("stored for 1 claim(s) until "), "{reported}");
     stage.wait_stored("data", &["pushed/smart-scan HealthFailure Inaccessible/DiskFailure"]).await;
-    let (worked, told) = run(&nobody, &["--claim=data"]);
-    assert!(!worked && told.contains("the hub refused the report (403 Forbidden)"), "{told}");
-    let (worked, told) = run(&good, &["--claim=data", "--ttl=1s"]);
-    assert!(!worked && told.contains("ttlSeconds: 1 is not between 10 and 86400"), "{told}");
+    let (worked, reported) = run(&nobody, &["--claim=data"]);
+    assert!(!worked && reported.contains("the hub refused the report (403 Forbidden)"), "{reported}");
+    let (worked, reported) = run(&good, &["--claim=data", "--ttl=1s"]);
+    assert!(!worked && reported.contains("ttlSeconds: 1 is not between 10 and 86400"), "{reported}");
     let (worked, _) = run(&good, &["--claim=data"]);
     assert!(worked, "all is well again");
     stage.wait_stored("data", &[]).await;
 
-    // What is not told again is not believed for ever.
+    // What is not reported again is not believed for ever.
     stage.wait_stored("other", &[]).await;
     crate::stage::until("the alert ends", || async { Ok::<_, String>(!has_series().await) }).await;
 }
@@ -109,15 +109,18 @@ async fn over_tls_and_never_in_the_clear_beyond_this_machine() {
         command_at(&stage, hub, &good, &more)
     };
     crate::stage::until("the report is stored", || async {
-        let (worked, told) = send(&format!("https://{to}"), Some(&cert));
-        if worked { Ok(true) } else { Err(told) }
+        let (worked, reported) = send(&format!("https://{to}"), Some(&cert));
+        if worked { Ok(true) } else { Err(reported) }
     })
     .await;
     stage.wait_stored("data", &["pushed/smart-scan HealthWarning Degraded/DiskDegrading"]).await;
-    let (worked, told) = send(&format!("https://{to}"), None);
-    assert!(!worked && told.contains("cannot be reached"), "who signed the certificate is not known: {told}");
-    let (worked, told) = send("http://hub.example.net:80", None);
-    assert!(!worked && told.contains("will not send a token over plain HTTP"), "{told}");
+    let (worked, reported) = send(&format!("https://{to}"), None);
+    assert!(
+        !worked && reported.contains("cannot be reached"),
+        "who signed the certificate is not known: {reported}"
+    );
+    let (worked, reported) = send("http://hub.example.net:80", None);
+    assert!(!worked && reported.contains("will not send a token over plain HTTP"), "{reported}");
 }
 
 /// Runs `volmedic report` and answers whether it worked and what it said.

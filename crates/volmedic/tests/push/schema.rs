@@ -63,15 +63,15 @@ async fn it_is_as_its_description_says() {
         .arg(&described)
         .args([&format!("--url=http://{to}"), "--checks=all", "--mode=all"])
         .arg(format!("--seed={}", seed("it_is_as_its_description_says")))
-        .arg(format!("--max-examples={}", examples))
+        .arg(format!("--max-examples={examples}"))
         .args(["--workers=1", "--request-timeout=120", "--generation-database=none"])
         .args(["--continue-on-failure", "--no-color"])
         .arg(format!("--header=Authorization: Bearer {good}"))
         .env_remove("SCHEMATHESIS_HOOKS")
         .current_dir(folder.path());
-    let (success, told) = run(command, folder.path());
-    assert!(success, "{told}");
-    println!("{}", told.split("SUMMARY").last().unwrap_or_default());
+    let (success, reported) = run(command, folder.path());
+    assert!(success, "{reported}");
+    println!("{}", reported.split("SUMMARY").last().unwrap_or_default());
 
     // It was no walk past closed doors: reports of each kind came through, and of each kind were refused.
     let counts = counts(&hub).await;
@@ -103,6 +103,6 @@ fn run(mut command: Command, folder: &std::path::Path) -> (bool, String) {
         }
         std::thread::sleep(Duration::from_millis(50));
     };
-    let told = std::fs::read_to_string(&path).unwrap_or_default();
-    (status.is_some_and(|status| status.success()), told)
+    let reported = std::fs::read_to_string(&path).unwrap_or_default();
+    (status.is_some_and(|status| status.success()), reported)
 }

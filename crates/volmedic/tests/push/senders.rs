@@ -1,4 +1,4 @@
-//! Those who have much to tell, and what it costs the hub and the API server.
+//! Those who have much to report, and what it costs the hub and the API server.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use crate::caller::{AUDIENCE, allow, token};
 use crate::process::Controller as Process;
 use crate::stage::{DRIVER, Stage};
 
-/// A connection that stays, as a detector's does that has much to tell.
+/// A connection that stays, as a detector's does that has much to report.
 pub(crate) struct Line {
     stream: TcpStream,
     head: String,

@@ -24,7 +24,7 @@ async fn who_may_not_report_is_refused_counted_and_nothing_is_stored() {
     pods.delete("short", &now).await.expect("the pod is deleted");
     until("the pod is gone", || async { pods.get_opt("short").await.map(|pod| pod.is_none()) }).await;
 
-    // Of an account that was deleted; and of one that was made anew under the same name, which is another one.
+    // Of an account that was deleted; and of one that was re-created under the same name, which is another one.
     let accounts = Api::<ServiceAccount>::namespaced(stage.client.clone(), &stage.namespace);
     let gone = token(stage, "gone", AUDIENCE, None).await;
     let former = token(stage, "former", AUDIENCE, None).await;

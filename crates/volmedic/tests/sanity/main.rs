@@ -44,10 +44,11 @@ fn check(run: &Run<'_>) {
         .args(run.arguments)
         .output()
         .unwrap();
-    let told = text(&output);
-    assert!(output.status.success(), "{told}\n{}", ground.log());
-    let ran = told.lines().find_map(|line| line.strip_prefix("Ran ")?.split(' ').next()?.parse::<u32>().ok());
-    assert_eq!(ran, Some(run.specs), "the suite ran another number of specs than it should\n{told}");
+    let reported = text(&output);
+    assert!(output.status.success(), "{reported}\n{}", ground.log());
+    let ran =
+        reported.lines().find_map(|line| line.strip_prefix("Ran ")?.split(' ').next()?.parse::<u32>().ok());
+    assert_eq!(ran, Some(run.specs), "the suite ran another number of specs than it should\n{reported}");
     ground.assert_clean();
 }
 

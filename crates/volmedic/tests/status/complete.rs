@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::reported::{text, volmedic};
 use crate::stage::whole;
-use crate::told::{text, volmedic};
 
 /// What kubectl offers for a line whose last word is not finished, without the descriptions.
 fn offered(room: &Path, config: &Path, words: &[&str]) -> Vec<String> {

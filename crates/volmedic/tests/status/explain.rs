@@ -3,11 +3,11 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use crate::reported::{assert_transcript, redact, text, volmedic};
 use crate::stage::{bare, whole};
-use crate::told::{assert_transcript, redact, text, volmedic};
 
 fn check(name: &str, arguments: &[&str]) {
-    assert_transcript("status", name, &whole().told(arguments, 0));
+    assert_transcript("status", name, &whole().reported(arguments, 0));
 }
 
 #[test]
@@ -21,7 +21,7 @@ fn claims_of_every_kind() {
 
 #[test]
 fn where_nothing_is_installed() {
-    assert_transcript("status", "explain-bare.txt", &bare().told(&["explain", "ill", "-n", "shop"], 0));
+    assert_transcript("status", "explain-bare.txt", &bare().reported(&["explain", "ill", "-n", "shop"], 0));
 }
 
 #[test]
@@ -39,11 +39,11 @@ fn for_machines() {
 fn a_claim_that_is_not_there() {
     let output = whole().run(&["explain", "nothing", "-n", "shop"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = text(&output.stderr);
+    let reported = text(&output.stderr);
     assert!(
-        told.contains("there is no claim nothing in namespace shop")
-            && told.contains("volmedic status -n shop"),
-        "{told}"
+        reported.contains("there is no claim nothing in namespace shop")
+            && reported.contains("volmedic status -n shop"),
+        "{reported}"
     );
 }
 
@@ -53,11 +53,11 @@ fn from_a_history() {
     let room = tempfile::tempdir().unwrap();
     let file = room.path().join("history");
     let now = Timestamp::now();
-    let line = |hours: i64, health: &str, standing: &str, told: &str| {
+    let line = |hours: i64, health: &str, standing: &str, reported: &str| {
         let at = now - SignedDuration::from_hours(hours);
         format!(
             r#"{{"at":"{at}","driver":"disk.example.net","volume":"vol-1","vantage":"controller","kind":"x","warning":true,
-                "health":"{health}","standing":[{}],"text":"{told}"}}"#,
+                "health":"{health}","standing":[{}],"text":"{reported}"}}"#,
             standing.replace("AT", &at.to_string())
         )
         .replace('\n', "")

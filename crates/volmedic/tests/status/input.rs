@@ -7,17 +7,17 @@ use std::process::Output;
 
 use serde_json::json;
 
+use crate::reported::{assert_transcript, config_for, redact, serve, text, volmedic};
 use crate::stage::whole;
-use crate::told::{assert_transcript, config_for, redact, serve, text, volmedic};
 
 /// Each of the three says the same of a cluster that is not there; only the exit code of the doctor is its own.
 fn check(name: &str, run: impl Fn(&str) -> Output) {
     let output = run("status");
-    let told = text(&output.stderr);
-    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""), "{told}");
-    assert_transcript("status", &format!("input-{name}.txt"), &redact(&told));
+    let reported = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""), "{reported}");
+    assert_transcript("status", &format!("input-{name}.txt"), &redact(&reported));
     let doctor = run("doctor");
-    assert_eq!((doctor.status.code(), redact(&text(&doctor.stderr))), (Some(3), redact(&told)));
+    assert_eq!((doctor.status.code(), redact(&text(&doctor.stderr))), (Some(3), redact(&reported)));
 }
 
 fn with_config(path: &Path, arguments: &[&str], role: &str) -> Output {
@@ -45,8 +45,8 @@ fn the_wrong_context() {
     let mut config = whole().config();
     config["current-context"] = "".into();
     fs::write(&path, config.to_string()).unwrap();
-    let told = text(&with_config(&path, &[], "status").stderr);
-    assert!(told.contains("has no current context; it has volmedic"), "{told}");
+    let reported = text(&with_config(&path, &[], "status").stderr);
+    assert!(reported.contains("has no current context; it has volmedic"), "{reported}");
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::limited::reader;
+use crate::reported::{assert_transcript, redact, text, volmedic};
 use crate::stage::whole;
-use crate::told::{assert_transcript, redact, text, volmedic};
 
 #[test]
 fn a_template_selects_what_it_selects_for_kubectl() {
@@ -73,26 +73,33 @@ fn a_template_selects_what_it_selects_for_kubectl() {
 #[test]
 fn names_and_documents() {
     let stage = whole();
-    let names = stage.told(&["status", "-n", "shop", "--health", "inaccessible", "-o", "name"], 0);
+    let names = stage.reported(&["status", "-n", "shop", "--health", "inaccessible", "-o", "name"], 0);
     let mut names: Vec<&str> = names.lines().collect();
     names.sort_unstable();
     assert_eq!(names, ["persistentvolumeclaim/data-0", "persistentvolumeclaim/data-4"]);
     // What kubectl reads.
     stage.kubectl(&["get", "-n", "shop", names[0]]);
-    assert_eq!(stage.told(&["explain", "shop/data-0", "-o", "name"], 0), "persistentvolumeclaim/data-0\n");
+    assert_eq!(
+        stage.reported(&["explain", "shop/data-0", "-o", "name"], 0),
+        "persistentvolumeclaim/data-0\n"
+    );
     let template = "jsonpath={.claim.reason} {.heals[0].outcome} {.evidence[*].lines[0]}";
-    let line = stage.told(&["explain", "shop/data-0", "-o", template], 0);
+    let line = stage.reported(&["explain", "shop/data-0", "-o", template], 0);
     assert_eq!(line, "IOHung Failed kernel: nbd3: Connection timed out\n");
-    assert_transcript("status", "markdown.txt", &stage.told(&["status", "-n", "shop", "-o", "markdown"], 0));
+    assert_transcript(
+        "status",
+        "markdown.txt",
+        &stage.reported(&["status", "-n", "shop", "-o", "markdown"], 0),
+    );
     assert_transcript(
         "status",
         "post-mortem.txt",
-        &stage.told(&["explain", "shop/data-0", "-o", "markdown"], 0),
+        &stage.reported(&["explain", "shop/data-0", "-o", "markdown"], 0),
     );
     assert_transcript(
         "status",
         "post-mortem-node-down.txt",
-        &stage.told(&["explain", "shop/data-4", "-o", "markdown"], 0),
+        &stage.reported(&["explain", "shop/data-4", "-o", "markdown"], 0),
     );
 }
 
@@ -101,7 +108,7 @@ async fn as_another_user() {
     let stage = whole();
     reader(stage);
     let account = "system:serviceaccount:default:reader";
-    let shown = stage.told(&["status", "-n", "shop", "--as", account], 0);
+    let shown = stage.reported(&["status", "-n", "shop", "--as", account], 0);
     assert!(shown.contains(&format!("context volmedic as {account}: 9 claims")), "{shown}");
     assert!(shown.contains("you may not list"), "{shown}");
     let output = stage.run(&["status", "--as", "jane"]);
@@ -110,7 +117,7 @@ async fn as_another_user() {
 
     // Every group counts, not only the last.
     let groups = ["--as-group", "system:masters", "--as-group", "system:authenticated"];
-    let shown = stage.told(&[&["status", "--as", "jane"][..], &groups].concat(), 0);
+    let shown = stage.reported(&[&["status", "--as", "jane"][..], &groups].concat(), 0);
     assert!(shown.contains("as jane:") && !shown.contains("you may not"), "{shown}");
     for command in ["explain", "heal"] {
         let output = stage.run(&[command, "data-0", "-n", "shop", "--as", "jane"]);

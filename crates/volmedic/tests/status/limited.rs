@@ -1,9 +1,9 @@
-//! Who may not read everything is shown what he may, and told what he may not.
+//! A user who may not read everything is shown what he may, and what he may not.
 
 use std::sync::OnceLock;
 
+use crate::reported::{assert_transcript, redact, text, volmedic};
 use crate::stage::{Stage, whole};
-use crate::told::{assert_transcript, redact, text, volmedic};
 
 /// An account that may read the claims of one namespace and nothing else.
 pub(crate) fn reader(stage: &Stage) {
@@ -45,8 +45,8 @@ async fn claims_of_one_namespace() {
     // Who insists on all is not shown less without a word.
     let output = volmedic().args(["status", "-A", "--kubeconfig"]).arg(&config).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let told = text(&output.stderr);
-    assert!(told.contains("you may not list claims in all namespaces"), "{told}");
+    let reported = text(&output.stderr);
+    assert!(reported.contains("you may not list claims in all namespaces"), "{reported}");
 
     let output = volmedic().args(["explain", "data-0", "--kubeconfig"]).arg(&config).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));

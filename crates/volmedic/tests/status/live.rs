@@ -80,7 +80,7 @@ async fn changes_are_lines() {
     let stage = build(true, |stage| Box::pin(furnish(stage)));
     let stage = Stage { client: stage.plane.client().await.unwrap(), plane: stage.plane };
     let watch = Watch::start(&stage, &[]);
-    watch.wait("all is well with 1 claim in all namespaces").await;
+    watch.wait("nothing is wrong with 1 claim in all namespaces").await;
     let wrong = json!({"type": "HealthWarning", "status": "True", "errorCode": "Degraded", "reason": "DiskDegrading",
         "message": "9 sectors", "lastTransitionTime": LONG_AGO});
     let vantage = json!({"name": "pushed/scan", "kind": "Pushed", "source": "scan", "health": "HealthWarning",

@@ -9,7 +9,7 @@ mod kubectl;
 mod limited;
 mod live;
 mod proxied;
+mod reported;
 mod screens;
 mod stage;
 mod terminal;
-mod told;

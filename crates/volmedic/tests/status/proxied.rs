@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
 
+use crate::reported::{redact, text, volmedic};
 use crate::stage::whole;
-use crate::told::{redact, text, volmedic};
 
 const NAME: &str = "api.cluster.invalid";
 
@@ -122,7 +122,11 @@ fn through_the_proxy_that_the_kubeconfig_names() {
             volmedic().env("NO_PROXY", "*").args(["status", "-n", "calm", "--kubeconfig"]).arg(path).output();
         let output = output.unwrap();
         let shown = text(&output.stdout);
-        assert!(shown.contains("all is well with 2 claims"), "{scheme}: {shown}{}", text(&output.stderr));
+        assert!(
+            shown.contains("nothing is wrong with 2 claims"),
+            "{scheme}: {shown}{}",
+            text(&output.stderr)
+        );
         assert!(asked.recv().unwrap().contains(expected), "{scheme}");
     }
 }
@@ -138,7 +142,7 @@ fn through_the_proxy_of_the_environment_unless_it_is_excepted() {
         command.args(["status", "-n", "calm", "--kubeconfig"]).arg(&path).output().unwrap()
     };
     let output = run("other.invalid,127.0.0.1");
-    assert!(text(&output.stdout).contains("all is well with 2 claims"), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("nothing is wrong with 2 claims"), "{}", text(&output.stderr));
     // The name and the password of the proxy's address, decoded.
     assert!(asked.recv().unwrap().contains("Basic bWU6cEBzcw=="));
     let output = run(".cluster.invalid");

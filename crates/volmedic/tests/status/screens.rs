@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
+use crate::reported::{assert_transcript, text};
 use crate::stage::{bare, whole};
-use crate::told::{assert_transcript, text};
 
 fn check(name: &str, arguments: &[&str]) {
-    assert_transcript("status", name, &whole().told(arguments, 0));
+    assert_transcript("status", name, &whole().reported(arguments, 0));
 }
 
 #[test]
@@ -30,13 +30,13 @@ fn parts_of_it() {
 fn by_label() {
     let stage = whole();
     stage.kubectl(&["label", "pvc", "-n", "calm", "well", "app=quiet", "--overwrite"]);
-    let told = stage.told(&["status", "-l", "app=quiet"], 0);
-    assert!(told.contains("all is well with 1 claim") && told.contains("calm"), "{told}");
+    let reported = stage.reported(&["status", "-l", "app=quiet"], 0);
+    assert!(reported.contains("nothing is wrong with 1 claim") && reported.contains("calm"), "{reported}");
 }
 
 #[test]
 fn nothing_installed() {
-    assert_transcript("status", "bare.txt", &bare().told(&["status"], 0));
+    assert_transcript("status", "bare.txt", &bare().reported(&["status"], 0));
 }
 
 #[test]
@@ -50,10 +50,10 @@ fn for_machines_the_same_in_both_formats() {
     );
     let named =
         |name: &str| report["volumes"].as_array().unwrap().iter().find(|row| row["claim"] == name).unwrap();
-    let ill = named("data-0");
-    assert_eq!((&ill["health"], &ill["reason"]), (&"Inaccessible".into(), &"IOHung".into()));
-    assert_eq!(ill["seenBy"][0]["conditions"][0]["reason"], "IOHung");
-    assert_eq!((&ill["nodes"][0], &ill["pods"][0]), (&"worker-1".into(), &"db-0".into()));
+    let unhealthy = named("data-0");
+    assert_eq!((&unhealthy["health"], &unhealthy["reason"]), (&"Inaccessible".into(), &"IOHung".into()));
+    assert_eq!(unhealthy["seenBy"][0]["conditions"][0]["reason"], "IOHung");
+    assert_eq!((&unhealthy["nodes"][0], &unhealthy["pods"][0]), (&"worker-1".into(), &"db-0".into()));
     let unseen = named("data-3");
     assert_eq!((&unseen["health"], &unseen["reason"]), (&"Unknown".into(), &"NotProbed".into()));
     assert!(unseen["message"].as_str().unwrap().contains("no agent runs on node worker-3"), "{unseen}");
@@ -86,6 +86,10 @@ fn as_a_plugin_of_kubectl() {
     let mut command = std::process::Command::new(kubectl.get_program());
     command.args(["kubectl", "volmedic", "status", "-n", "calm"]);
     let output = command.env("PATH", path).env("KUBECONFIG", stage.plane.kubeconfig()).output().unwrap();
-    let told = text(&output.stdout);
-    assert!(told.contains("all is well with 2 claims in namespace calm"), "{told}{}", text(&output.stderr));
+    let reported = text(&output.stdout);
+    assert!(
+        reported.contains("nothing is wrong with 2 claims in namespace calm"),
+        "{reported}{}",
+        text(&output.stderr)
+    );
 }

@@ -12,11 +12,11 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use volmedic_testkit::{ControlPlane, Feature, objects, server_has};
 
-use crate::told::{redact, text, volmedic};
+use crate::reported::{redact, text, volmedic};
 
 pub(crate) const DISK: &str = "disk.example.net";
 pub(crate) const FILES: &str = "files.example.net";
-/// Its controller says on its Lease that the driver tells health.
+/// Its controller says on its Lease that the driver reports health.
 pub(crate) const CLOUD: &str = "cloud.example.net";
 /// Long ago, so that ages are in days and grow no wider in a test's time.
 pub(crate) const LONG_AGO: &str = "2026-08-21T10:00:00Z";
@@ -119,7 +119,7 @@ async fn furnish(stage: &Stage) {
     stage.claim("calm", "well", DISK).await;
     stage.claim("calm", "spare", CLOUD).await;
     stage.lease("external-health-monitor-leader-cloud-example-net", "cloud-controller-0", true).await;
-    let tells = "volmedic.dev/tells-health=ControllerListVolumeHealth";
+    let reports = "volmedic.dev/tells-health=ControllerListVolumeHealth";
     let coverage = json!({"driver": CLOUD, "probedBy": "ControllerListVolumeHealth", "withinSeconds": 195});
     stage.kubectl(&[
         "annotate",
@@ -135,7 +135,7 @@ async fn furnish(stage: &Stage) {
         "-n",
         "default",
         "external-health-monitor-leader-cloud-example-net",
-        tells,
+        reports,
     ]);
     objects::pod(&stage.client, "calm", "quiet", "worker-1", &["well"]).await.unwrap();
 
@@ -448,7 +448,7 @@ impl Stage {
     }
 
     /// What it prints, redacted; its exit code must be this.
-    pub(crate) fn told(&self, arguments: &[&str], code: i32) -> String {
+    pub(crate) fn reported(&self, arguments: &[&str], code: i32) -> String {
         let output = self.run(arguments);
         let errors = text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{errors}\n{}", text(&output.stdout));

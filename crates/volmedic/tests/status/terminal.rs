@@ -1,12 +1,12 @@
-//! On a terminal: colours unless they are not wanted, lines that fit, and a word to whoever waits.
+//! On a terminal: colours unless they are not wanted, lines that fit, and a word while something is waited for.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
+use crate::reported::{config_for, serve, text};
 use crate::stage::{PATIENCE, whole};
-use crate::told::{config_for, serve, text};
 
 /// A command on a terminal of 100 columns.
 fn terminal(environment: &[(&str, &str)], arguments: &str) -> Command {
@@ -25,8 +25,8 @@ fn on_a_terminal(environment: &[(&str, &str)], arguments: &str) -> String {
 #[test]
 fn colours_and_width() {
     let status = format!("status --kubeconfig {}", whole().plane.kubeconfig().display());
-    let told = on_a_terminal(&[], &status);
-    assert!(told.contains("\x1b[31mInaccessible\x1b[0m"), "{told}");
+    let reported = on_a_terminal(&[], &status);
+    assert!(reported.contains("\x1b[31mInaccessible\x1b[0m"), "{reported}");
     let bare = on_a_terminal(&[("NO_COLOR", "1")], &status);
     assert!(!is_coloured(&bare), "{bare:?}");
     let table = bare.lines().filter(|line| line.starts_with("NAMESPACE") || line.starts_with("shop"));
@@ -47,7 +47,7 @@ fn is_coloured(text: &str) -> bool {
 
 /// The claims are not sent before the line about the wait was seen, however long that takes.
 #[test]
-fn whoever_waits_is_told_what_for() {
+fn anyone_who_waits_is_reported_what_for() {
     const WAIT: &str = "reading the cluster …";
     let (seen, is_seen) = channel();
     let is_seen = Mutex::new(is_seen);
@@ -71,21 +71,21 @@ fn whoever_waits_is_told_what_for() {
     let status = format!("status --request-timeout 5m --kubeconfig {}", kubeconfig.display());
     let mut child = terminal(&[], &status).stdout(Stdio::piped()).spawn().unwrap();
     let mut out = child.stdout.take().unwrap();
-    let (mut told, mut piece, mut seen) = (Vec::new(), [0; 1024], Some(seen));
+    let (mut reported, mut piece, mut seen) = (Vec::new(), [0; 1024], Some(seen));
     loop {
         let read = out.read(&mut piece).unwrap();
         if read == 0 {
             break;
         }
-        told.extend_from_slice(&piece[..read]);
-        if String::from_utf8_lossy(&told).contains(WAIT)
+        reported.extend_from_slice(&piece[..read]);
+        if String::from_utf8_lossy(&reported).contains(WAIT)
             && let Some(seen) = seen.take()
         {
             seen.send(()).unwrap();
         }
     }
     assert!(child.wait().unwrap().success());
-    let told = text(&told);
-    assert!(told.contains(&format!("{WAIT}\r\x1b[K")), "{told:?}");
-    assert!(told.contains("there are no claims in all namespaces"), "{told}");
+    let reported = text(&reported);
+    assert!(reported.contains(&format!("{WAIT}\r\x1b[K")), "{reported:?}");
+    assert!(reported.contains("there are no claims in all namespaces"), "{reported}");
 }

@@ -26,8 +26,8 @@ fn a_restart_neither_repeats_nor_forgets() {
     let (_, said) = watch.interrupt();
     assert!(!said.contains("is Degraded/OutOfCapacity"), "told again after the restart: {said}");
 
-    // Well again while nobody watched: the end is told, with when it began.
-    stage.sim.mend("vol-2");
+    // Recovered while nobody watched: the end is reported, with when it began.
+    stage.sim.repair("vol-2");
     let watch = stage.watch(&history);
     watch.wait("vol-2 of disk.example.net recovered from Degraded/OutOfCapacity");
     watch.kill();

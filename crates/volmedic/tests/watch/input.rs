@@ -9,10 +9,10 @@ use volmedic_testkit::sim::capability::LIST_VOLUMES;
 use crate::stage::{Stage, text, volmedic};
 
 fn check(output: &Output, code: i32, parts: &[&str]) {
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{told}");
+    let reported = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{reported}");
     for part in parts {
-        assert!(told.contains(part), "no {part:?} in {told}");
+        assert!(reported.contains(part), "no {part:?} in {reported}");
     }
 }
 

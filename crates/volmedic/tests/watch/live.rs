@@ -11,14 +11,14 @@ use crate::stage::{DEGRADED, INACCESSIBLE, Stage, Watch};
 const NEW: &[i32] = &[LIST_VOLUMES, LIST_VOLUME_HEALTH, GET_VOLUME_HEALTH];
 
 #[test]
-fn each_change_is_a_line_and_told_once() {
+fn each_change_is_a_line_and_reported_once() {
     let stage = Stage::new(NEW, &["vol-1", "vol-2"]);
     let watch = stage.watch(&[]);
     watch.wait("2 volumes: 2 healthy");
     stage.sim.harm("vol-2", DEGRADED, "OutOfCapacity", "99 % used");
     watch.wait("volume vol-2 of disk.example.net is Degraded/OutOfCapacity (99 % used)");
     watch.wait("2 volumes: 1 degraded, 1 healthy");
-    stage.sim.mend("vol-2");
+    stage.sim.repair("vol-2");
     watch.wait("volume vol-2 of disk.example.net recovered from Degraded/OutOfCapacity");
     let (code, said) = watch.interrupt();
     assert_eq!(code, Some(0), "{said}");
@@ -32,7 +32,7 @@ fn each_change_is_a_line_and_told_once() {
     );
 }
 
-/// In every dialect, volumes that come are looked at, and those the driver deletes leave without an alarm.
+/// In every dialect, volumes that come are checked, and those the driver deletes leave without an alarm.
 #[test]
 fn volumes_come_and_go() {
     for capabilities in [NEW, &[LIST_VOLUMES, VOLUME_CONDITION], &[LIST_VOLUMES, GET_VOLUME_HEALTH]] {

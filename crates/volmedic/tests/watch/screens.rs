@@ -1,4 +1,4 @@
-//! The screens, whole: one look at drivers of every kind.
+//! The screens, whole: drivers of every kind.
 
 use serde_json::Value;
 use volmedic_testkit::sim::capability::{
@@ -38,7 +38,7 @@ fn a_driver_asked_volume_by_volume() {
 }
 
 #[test]
-fn a_driver_that_tells_nothing() {
+fn a_driver_that_reports_nothing() {
     check("tells-nothing.txt", &[LIST_VOLUMES], &[]);
 }
 
@@ -80,7 +80,7 @@ fn for_machines_the_same_in_both_formats() {
 fn hostile_text_does_not_reach_the_terminal() {
     let stage = Stage::new(NEW, &["vol\u{1b}[2J\u{202e}"]);
     stage.sim.harm("vol\u{1b}[2J\u{202e}", DEGRADED, "Odd", "a\u{1b}]0;title\u{7}\nb");
-    let told = text(&stage.once(&[]).stdout);
-    assert!(told.contains("vol\\u{1b}[2J\\u{202e}"), "{told}");
-    assert!(!told.contains(['\u{1b}', '\u{202e}', '\u{7}']), "{told:?}");
+    let reported = text(&stage.once(&[]).stdout);
+    assert!(reported.contains("vol\\u{1b}[2J\\u{202e}"), "{reported}");
+    assert!(!reported.contains(['\u{1b}', '\u{202e}', '\u{7}']), "{reported:?}");
 }

@@ -54,10 +54,10 @@ impl Stage {
         Watch::start(self.command(&["--interval", "200ms"]).args(arguments))
     }
 
-    /// What was told, with everything that differs from run to run given a name.
-    pub(crate) fn redact(&self, told: &str) -> String {
-        let told = told.replace(&self.room.path().display().to_string(), "ROOM");
-        told.lines().map(redact_line).collect()
+    /// What was reported, with everything that differs from run to run given a name.
+    pub(crate) fn redact(&self, reported: &str) -> String {
+        let reported = reported.replace(&self.room.path().display().to_string(), "ROOM");
+        reported.lines().map(redact_line).collect()
     }
 }
 
@@ -121,14 +121,14 @@ fn redact_line(line: &str) -> String {
 }
 
 /// Compares with what is kept. To renew it after a change that was meant: `UPDATE_TRANSCRIPTS=1 cargo test`.
-pub(crate) fn assert_transcript(name: &str, told: &str) {
+pub(crate) fn assert_transcript(name: &str, reported: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/watch/transcripts").join(name);
     if std::env::var_os("UPDATE_TRANSCRIPTS").is_some() {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(&file, told).unwrap();
+        fs::write(&file, reported).unwrap();
     }
     let expected = fs::read_to_string(&file).unwrap_or_default();
-    assert_eq!(told, expected, "it is not what it was; if that is meant, renew {}", file.display());
+    assert_eq!(reported, expected, "it is not what it was; if that is meant, renew {}", file.display());
 }
 
 /// A watch under way, and what it said so far.

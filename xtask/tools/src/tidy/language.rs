@@ -1,5 +1,5 @@
-//! Ordinary English: words that a reader would have to learn first are refused where users read, with what to write instead;
-//! in the packages of `CLEAN` also in comments and names.
+//! Ordinary English: words that a reader would have to learn first are refused in pages, in strings, in comments and in names,
+//! with what to write instead.
 //! A line that says `tidy-ok: <why>` is let through.
 
 use std::path::{Path, PathBuf};
@@ -16,71 +16,15 @@ mod names;
 /// Each line has a word or phrase and what to write instead. The words of a phrase may be on two lines of a text.
 const WORDS: &str = include_str!("language/words.txt");
 
-/// The packages whose strings are in ordinary English already. Their strings and help texts are checked, and no others.
-/// Add a package when its strings are converted. When all packages are in the list, delete it and `FROM_STRINGS`: then
-/// everything is checked.
-const CONVERTED: &[&str] = &[
-    "volmedic-api",
-    "volmedic-bench",
-    "volmedic-conformance",
-    "volmedic-csi",
-    "volmedic-demo",
-    "volmedic-driver",
-    "volmedic-host",
-    "volmedic-inventory",
-    "volmedic-lease",
-    "volmedic-listen",
-    "volmedic-monitor",
-    "volmedic-packages",
-    "volmedic-panics",
-    "volmedic-probe",
-    "volmedic-proto",
-    "volmedic-runtime",
-    "volmedic-testkit",
-    "volmedic-view",
-    "xtask",
-    "xtask-tools",
-];
-
-/// The packages whose comments and names, those of their tests too, are in ordinary English already. Add a package when it is
-/// converted. When all packages are in the list, delete it: then everything is checked.
-const CLEAN: &[&str] = &[
-    "volmedic-api",
-    "volmedic-bench",
-    "volmedic-conformance",
-    "volmedic-csi",
-    "volmedic-demo",
-    "volmedic-driver",
-    "volmedic-host",
-    "volmedic-lease",
-    "volmedic-listen",
-    "volmedic-monitor",
-    "volmedic-packages",
-    "volmedic-panics",
-    "volmedic-probe",
-    "volmedic-proto",
-    "volmedic-runtime",
-    "volmedic-view",
-    "xtask",
-    "xtask-tools",
-];
-
-/// Pages that a program generates from its own strings, or that a test compares with them. They change with the program.
-const FROM_STRINGS: &[&str] = &[
-    "deploy/chart/files/crds/",
-    "deploy/manifests/",
-    "docs/bench-",
-    "docs/commands.md",
-    "docs/conformance.md",
-    "docs/gallery.md",
-    "docs/metrics.md",
-    "docs/reasons.md",
-];
+/// Pages with records of earlier runs. They change when they are measured again.
+const FROM_STRINGS: &[&str] = &["docs/bench-", "docs/gallery.md"];
 
 pub(super) fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
-    check_packages(workspace, sources, CONVERTED, CLEAN)
+    let all: Vec<&str> = workspace.packages.iter().map(|package| package.name.as_str()).collect();
+    check_packages(workspace, sources, &all, &all)
 }
 
+/// `converted`: the packages whose strings are checked; `clean`: those whose comments and names are.
 fn check_packages(
     workspace: &Workspace,
     sources: &[Source],
@@ -284,8 +228,8 @@ mod tests {
     }
 
     #[test]
-    fn other_files_and_generated_pages_are_not_judged() {
-        for path in ["docs/commands.md", "docs/bench-hub.md", "deploy/chart/files/crds/a.yaml", "notes.txt"] {
+    fn other_files_and_records_are_not_judged() {
+        for path in ["docs/gallery.md", "docs/bench-hub.md", "notes.txt"] {
             assert_eq!(check_files(&[(path, "told")]), FINE, "{path}");
         }
     }

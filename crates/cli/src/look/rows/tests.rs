@@ -91,8 +91,8 @@ fn check(more: impl FnOnce(&mut Picture), expected: &str) {
     assert!(rows.is_empty());
     let reason = if row.reason().is_empty() { String::new() } else { format!("/{}", row.reason()) };
     let seers: Vec<String> = row.seen_by.iter().map(|sighting| sighting.vantage.name()).collect();
-    let told = format!("{}{reason} by {}", row.health, seers.join(" "));
-    assert_eq!(told.trim_end(), expected, "{row:?}");
+    let reported = format!("{}{reason} by {}", row.health, seers.join(" "));
+    assert_eq!(reported.trim_end(), expected, "{row:?}");
     assert_eq!(row.next().is_empty(), row.health == Health::Healthy, "what is not well has a next step");
     assert_eq!(row.why.is_some(), row.health == Health::Unknown, "what is unknown has a why");
 }
@@ -126,12 +126,12 @@ fn a_controller_that_says_nothing_of_a_volume_counts_only_if_it_probes_it() {
 
 #[test]
 fn what_is_stored_is_of_this_claim_and_not_of_one_before_it() {
-    let ill = json!({"vantages": [{"name": "pushed/scan", "kind": "Pushed", "source": "scan", "health": "HealthWarning", "since": NOW,
+    let unhealthy = json!({"vantages": [{"name": "pushed/scan", "kind": "Pushed", "source": "scan", "health": "HealthWarning", "since": NOW,
         "expires": "2036-08-21T10:00:00Z",
         "healthConditions": [{"type": "HealthWarning", "status": "True", "errorCode": "Degraded", "reason": "SlowIO",
             "lastTransitionTime": NOW}]}], "headline": {"health": "HealthWarning"}});
-    check(|p| stored(p, "u-1", &ill), "Degraded/SlowIO by pushed/scan");
-    check(|p| stored(p, "u-0", &ill), "Unknown/NotProbed by");
+    check(|p| stored(p, "u-1", &unhealthy), "Degraded/SlowIO by pushed/scan");
+    check(|p| stored(p, "u-0", &unhealthy), "Unknown/NotProbed by");
     let report = json!({"controllerReport": {"driver": "d", "since": NOW,
         "lease": {"namespace": "csi", "name": "volmedic-controller-d"}, "healthConditions": [
         {"type": "HealthFailure", "status": "True", "errorCode": "DataLoss", "reason": "DiskFailure", "lastTransitionTime": NOW}]}});
@@ -140,9 +140,9 @@ fn what_is_stored_is_of_this_claim_and_not_of_one_before_it() {
 
 #[test]
 fn what_kubelets_nodes_and_the_cluster_say() {
-    let told = json!({"volumeHealth": [{"name": "disk", "lastTransitionTime": NOW,
+    let reported = json!({"volumeHealth": [{"name": "disk", "lastTransitionTime": NOW,
         "healthConditions": [{"status": "Inaccessible", "reason": "DiskFailure", "message": ""}]}]});
-    check(|p| pod(p, &told), "Inaccessible/DiskFailure by kubelet/n");
+    check(|p| pod(p, &reported), "Inaccessible/DiskFailure by kubelet/n");
     check(|p| pod(p, &json!({"volumeHealth": [{"name": "disk"}]})), "Healthy by kubelet/n");
     let backend = json!({"metadata": {"name": "n"}, "status": {"storageHealth": [{"name": "d", "healthConditions": [
         {"status": "StorageDegraded", "reason": "PoolDegraded"}]}]}});

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 use volmedic_api::ObjectRef;
 use volmedic_health::{Reason, Remedy};
 
-use super::telling::audience;
+use super::reporting::audience;
 use super::{Answer, Done, LOOK, PROBE, Seen, View, Ward};
 use crate::healer::evict::{self, Permit, Recreated};
 use crate::healer::pods::UserPod;
@@ -21,7 +21,7 @@ use crate::table::Outcome;
 use crate::triage::{Again, Exam, Ticket, Verdict};
 
 impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
-    /// Looks once more, with the ticket in hand.
+    /// Looks again, with the ticket in hand.
     pub(super) fn examine(&mut self, ticket: Ticket) {
         let looking = self.looking(&ticket);
         let held = ticket.clone();
@@ -137,7 +137,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
     pub(super) fn spared(&mut self, ticket: &Ticket, about: Vec<ObjectRef>, verdict: Verdict) {
         match verdict {
             Verdict::Act { .. } => {}
-            Verdict::Well => tracing::info!("{} is well again by itself", ticket.place),
+            Verdict::Well => tracing::info!("{} recovered by itself", ticket.place),
             Verdict::Skip { refusal, tell } => {
                 self.metrics.skip(&ticket.place.driver, refusal.label());
                 if ticket.by_person {
@@ -192,7 +192,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             let took = began.elapsed();
             let about = match &about[..] {
                 // Merely checked, and something is wrong: now the pods matter.
-                [claim] if !outcome.is_well() => audience(&*cluster, &ticket.place, claim).await,
+                [claim] if !outcome.is_healthy() => audience(&*cluster, &ticket.place, claim).await,
                 _ => about,
             };
             Done::Healed { ticket, about, attempt, remedy, outcome, nodes: BTreeSet::new(), took }
@@ -286,7 +286,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
         let code = outcome.label();
         let (message, asked) = match &outcome {
             Outcome::Well { message } => (message.clone(), true),
-            Outcome::StillIll { message } => (format!("still ill: {message}"), true),
+            Outcome::StillUnhealthy { message } => (format!("still unhealthy: {message}"), true),
             Outcome::Failed { kind, message, secret: _ } => {
                 (format!("{}: {message}", kind.code_name()), true)
             }
@@ -301,18 +301,18 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             Outcome::Lost { why } => (format!("nobody knows what became of it: {why}"), true),
         };
         // Where something is found wrong, the driver was asked to heal it; all else was only a check.
-        if remedy == Remedy::NodeHealer && ticket.is_check() && (outcome.is_well() || !asked) {
-            self.checked(&ticket.place, outcome.is_well(), &message);
+        if remedy == Remedy::NodeHealer && ticket.is_check() && (outcome.is_healthy() || !asked) {
+            self.checked(&ticket.place, outcome.is_healthy(), &message);
             return;
         }
         self.metrics.healed(&ticket.place.driver, remedy, code, took);
         let answer = match outcome {
-            Outcome::Well { message } => Answer::Mended(message),
-            Outcome::StillIll { message } => Answer::StillIll(message),
+            Outcome::Well { message } => Answer::Healed(message),
+            Outcome::StillUnhealthy { message } => Answer::StillUnhealthy(message),
             _ => Answer::Failed(message.clone()),
         };
         let news = match answer {
-            Answer::Mended(_) => News::Succeeded { message, took },
+            Answer::Healed(_) => News::Succeeded { message, took },
             _ => News::Failed { message, code, after, took, asked },
         };
         let record = Record { remedy: Some(remedy), ..self.record(ticket, about, attempt, news) };
@@ -348,7 +348,7 @@ async fn prepare(
 ) -> Result<(), String> {
     teller.begin(started).await?;
     if !eyes.may_act() {
-        // The beginning stays as it is: whoever leads now waits until it must be over.
+        // The beginning stays as it is: the new leader waits until it must be over.
         return Err(Refusal::NotLeading.to_string());
     }
     // That a volume is checked is no news.

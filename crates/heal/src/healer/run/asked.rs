@@ -79,7 +79,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
                             _ => &exam.ruling,
                         };
                         let Ruling { mode, source } = rule;
-                        Answer::WouldMend(format!("{}: {remedy}; the mode is {mode} {source}", remedy.name()))
+                        Answer::WouldHeal(format!("{}: {remedy}; the mode is {mode} {source}", remedy.name()))
                     }
                     Err(found) => Answer::Refused(found.iter().map(Refusal::to_string).collect()),
                 }

@@ -29,7 +29,7 @@ struct World {
     surveys: Arc<AtomicUsize>,
     now: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
-    told: Arc<Mutex<Vec<Record>>>,
+    reported: Arc<Mutex<Vec<Record>>>,
     metrics: Metrics,
 }
 
@@ -46,7 +46,7 @@ impl World {
             surveys: Arc::default(),
             now: Arc::default(),
             most: Arc::default(),
-            told: Arc::default(),
+            reported: Arc::default(),
             metrics: Metrics::default(),
         }
     }
@@ -66,7 +66,7 @@ impl World {
     }
 
     fn reasons(&self) -> Vec<&'static str> {
-        self.told.lock().iter().map(|record| record.news.reason()).collect()
+        self.reported.lock().iter().map(|record| record.news.reason()).collect()
     }
 }
 
@@ -135,7 +135,7 @@ impl Surgeon for World {
 
 impl Eyes for World {
     async fn again(&self, _: &Place) -> Again {
-        Again::StillIll
+        Again::StillUnhealthy
     }
 
     async fn confirm(&self, _: &Place, _: &Reason, _: Remedy) -> Result<(), Refusal> {
@@ -159,7 +159,7 @@ impl Nodes for World {
 
 impl Teller for World {
     fn tell(&self, record: &Record) {
-        self.told.lock().push(record.clone());
+        self.reported.lock().push(record.clone());
     }
 }
 
@@ -204,10 +204,15 @@ impl Running {
         self.relays.send(RelayNews::Came(relay(node, generation))).await.unwrap();
     }
 
-    fn ill(&self, handle: &str) {
+    fn unhealthy(&self, handle: &str) {
         let reason = WellKnown::MounterDead.into();
         let since = Timestamp::now();
-        assert!(self.handle.tell(Trigger::Ill { place: place(handle), pv: "pv".into(), reason, since }));
+        assert!(self.handle.tell(Trigger::Unhealthy {
+            place: place(handle),
+            pv: "pv".into(),
+            reason,
+            since
+        }));
     }
 }
 
@@ -239,7 +244,7 @@ async fn each_row_of_the_error_table_as_the_driver_sees_it() {
         let world = World::new(move |_| failed(kind));
         let running = Running::start(&world);
         running.came(0, "1").await;
-        running.ill("v");
+        running.unhealthy("v");
         pass(3 * 3600).await;
         about(&world.seconds(), expected);
         let reasons = world.reasons();
@@ -253,20 +258,20 @@ async fn each_row_of_the_error_table_as_the_driver_sees_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fifty_at_once_pull_the_brake_and_nobody_is_touched() {
+async fn fifty_at_the_same_time_pull_the_brake_and_nobody_is_touched() {
     let mut world = World::new(|_| Outcome::Well { message: String::new() });
     world.in_use = 60;
     let running = Running::start(&world);
     running.came(0, "1").await;
     for volume in 0..50 {
-        running.ill(&format!("v{volume}"));
+        running.unhealthy(&format!("v{volume}"));
     }
     pass(3600).await;
     assert!(world.seconds().is_empty());
     let reasons = world.reasons();
     assert_eq!(reasons.iter().filter(|reason| **reason == "HealingBraked").count(), 2, "driver and cluster");
     assert_eq!(reasons.iter().filter(|reason| **reason == "HealingSkipped").count(), 50);
-    // All but one recover, and that one is mended.
+    // All but one recover, and that one is repaired.
     for volume in 1..50 {
         running.handle.tell(Trigger::Cleared { place: place(&format!("v{volume}")) });
     }
@@ -281,7 +286,7 @@ async fn a_report_from_before_a_heal_that_comes_after_it_is_no_new_failure() {
     let world = World::new(|_| Outcome::Well { message: String::new() });
     let running = Running::start(&world);
     running.came(0, "1").await;
-    running.ill("v");
+    running.unhealthy("v");
     pass(15).await;
     let story = ["HealingStarted", "HealingSucceeded"];
     assert_eq!(world.reasons(), story);
@@ -289,7 +294,7 @@ async fn a_report_from_before_a_heal_that_comes_after_it_is_no_new_failure() {
     for seconds in [1, 20, 40] {
         running.handle.tell(Trigger::Cleared { place: place("v") });
         pass(seconds).await;
-        running.ill("v");
+        running.unhealthy("v");
         pass(seconds / 2).await;
     }
     running.handle.tell(Trigger::Cleared { place: place("v") });
@@ -298,7 +303,7 @@ async fn a_report_from_before_a_heal_that_comes_after_it_is_no_new_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_node_plugins_restart_at_once_and_the_budget_holds() {
+async fn all_node_plugins_restart_immediately_and_the_budget_holds() {
     let mut world = World::new(|_| Outcome::Well { message: String::new() });
     (world.attached, world.takes) = (10, Duration::from_millis(300));
     let running = Running::start(&world);
@@ -314,7 +319,7 @@ async fn all_node_plugins_restart_at_once_and_the_budget_holds() {
     assert_eq!((once.len(), once.values().max()), (1000, Some(&1)), "each once");
     assert_eq!(world.most.load(Ordering::Relaxed), Policy::default().cluster_budget);
     assert!(world.surveys.load(Ordering::Relaxed) <= 2, "looked up together");
-    assert!(world.told.lock().is_empty(), "nobody was bothered");
+    assert!(world.reported.lock().is_empty(), "nobody was bothered");
 }
 
 /// What is logged meanwhile.
@@ -344,11 +349,15 @@ async fn a_check_that_finds_nothing_wrong_is_no_heal() {
     let writer = log.clone();
     let lines = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false);
     let _guard = tracing::subscriber::set_default(lines.finish());
-    let ill = Arc::new(AtomicBool::new(false));
-    let found = ill.clone();
+    let unhealthy = Arc::new(AtomicBool::new(false));
+    let found = unhealthy.clone();
     let mut world = World::new(move |_| {
         let message = String::new();
-        if found.load(Ordering::Relaxed) { Outcome::StillIll { message } } else { Outcome::Well { message } }
+        if found.load(Ordering::Relaxed) {
+            Outcome::StillUnhealthy { message }
+        } else {
+            Outcome::Well { message }
+        }
     });
     world.attached = 53;
     let running = Running::start(&world);
@@ -359,7 +368,7 @@ async fn a_check_that_finds_nothing_wrong_is_no_heal() {
     assert_eq!(log.lines("volumes were checked and are healthy volumes=53"), 1);
     assert_eq!((world.reasons(), world.counted()), (Vec::new(), Vec::new()));
     // What a check finds wrong, the driver was asked to heal; that is news.
-    ill.store(true, Ordering::Relaxed);
+    unhealthy.store(true, Ordering::Relaxed);
     running.came(0, "2").await;
     pass(20).await;
     assert_eq!(world.reasons(), ["HealingFailed"; 53]);
@@ -401,7 +410,7 @@ async fn a_panic_of_ours_costs_a_try_and_not_the_volume() {
     });
     let running = Running::start(&world);
     running.came(0, "1").await;
-    running.ill("v");
+    running.unhealthy("v");
     pass(100).await;
     about(&world.seconds(), &[10, 70]);
     assert_eq!(
@@ -416,7 +425,7 @@ async fn who_does_not_lead_any_more_does_nothing() {
     world.leads.store(false, Ordering::Relaxed);
     let running = Running::start(&world);
     running.came(0, "1").await;
-    running.ill("v");
+    running.unhealthy("v");
     pass(600).await;
     assert!(world.seconds().is_empty());
     world.leads.store(true, Ordering::Relaxed);
@@ -425,7 +434,7 @@ async fn who_does_not_lead_any_more_does_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_person_without_a_relay_is_told_so_at_once() {
+async fn a_person_without_a_relay_is_reported_so_immediately() {
     let world = World::new(|_| Outcome::Well { message: "done".into() });
     let running = Running::start(&world);
     let answer = running.handle.person("ns", "claim", false).await.unwrap();
@@ -436,9 +445,9 @@ async fn a_person_without_a_relay_is_told_so_at_once() {
     running.came(0, "1").await;
     let answer = running.handle.person("ns", "claim", true).await.unwrap();
     let how = "NodeHealer: ask the node plugin to heal it; the mode is auto by default";
-    assert_eq!(answer, [(place("v"), Answer::WouldMend(how.to_owned()))]);
+    assert_eq!(answer, [(place("v"), Answer::WouldHeal(how.to_owned()))]);
     assert!(world.seconds().is_empty());
     let answer = running.handle.person("ns", "claim", false).await.unwrap();
-    assert_eq!(answer, [(place("v"), Answer::Mended("done".into()))]);
+    assert_eq!(answer, [(place("v"), Answer::Healed("done".into()))]);
     assert_eq!(world.seconds().len(), 1);
 }

@@ -17,14 +17,14 @@ const MOST: usize = 1024;
 /// What a person gets to hear about one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The driver says that it is well, and what it did.
-    Mended(String),
-    StillIll(String),
+    /// The driver says that it is healthy, and what it did.
+    Healed(String),
+    StillUnhealthy(String),
     Failed(String),
     /// Nothing was done, and everything that stands in the way.
     Refused(Vec<String>),
     /// What a dry run says when nothing stands in the way: which remedy would be used, and which rule allows it.
-    WouldMend(String),
+    WouldHeal(String),
     /// It is still waiting for its turn or under way.
     Waiting,
 }

@@ -15,10 +15,10 @@ fn the_error_table_in_time() {
         (failed(Kind::Internal), exponential.clone()),
         (failed(Kind::Unavailable), exponential.clone()),
         (failed(Kind::Deadline), vec![10, 70, 190, 430, 910]),
-        (Outcome::StillIll { message: "no".into() }, exponential),
+        (Outcome::StillUnhealthy { message: "no".into() }, exponential),
     ] {
         let mut desk = Desk::new();
-        desk.ill(&place("v"));
+        desk.unhealthy(&place("v"));
         assert_eq!(desk.tries(&outcome), expected, "{outcome:?}");
     }
 }
@@ -26,7 +26,7 @@ fn the_error_table_in_time() {
 #[test]
 fn who_could_not_be_reached_was_not_tried_and_is_asked_ever_more_rarely() {
     let mut desk = Desk::new();
-    desk.ill(&place("v"));
+    desk.unhealthy(&place("v"));
     let tries = desk.tries(&Outcome::NotReached { why: "no route".into() });
     assert_eq!(&tries[..5], [10, 40, 100, 220, 460]);
     assert!(tries.len() > 20, "never given up: {tries:?}");
@@ -37,7 +37,7 @@ fn who_could_not_be_reached_was_not_tried_and_is_asked_ever_more_rarely() {
 fn unimplemented_is_never_asked_again_of_any_volume_until_the_driver_changed() {
     let mut desk = Desk::new();
     for place in [on("n1", "a"), on("n1", "b"), on("n2", "c")] {
-        desk.ill(&place);
+        desk.unhealthy(&place);
     }
     desk.wait(10);
     let tickets: Vec<_> = desk
@@ -67,7 +67,7 @@ fn unimplemented_is_never_asked_again_of_any_volume_until_the_driver_changed() {
 #[test]
 fn a_refused_request_is_sent_again_when_the_volume_changed() {
     let mut desk = Desk::new();
-    desk.ill(&place("v"));
+    desk.unhealthy(&place("v"));
     desk.wait(10);
     assert!(desk.attempt(&failed(Kind::InvalidArgument)));
     desk.wait(600);
@@ -80,7 +80,7 @@ fn a_refused_request_is_sent_again_when_the_volume_changed() {
 #[test]
 fn a_person_who_read_the_log_opens_the_way_again() {
     let mut desk = Desk::new();
-    desk.ill(&place("v"));
+    desk.unhealthy(&place("v"));
     desk.wait(10);
     assert!(desk.attempt(&failed(Kind::Unknown)));
     desk.wait(100_000);
@@ -92,7 +92,7 @@ fn a_person_who_read_the_log_opens_the_way_again() {
 #[test]
 fn the_refused_secret_and_the_need_to_verify_go_with_the_next_ticket() {
     let mut desk = Desk::new();
-    desk.ill(&place("v"));
+    desk.unhealthy(&place("v"));
     desk.wait(10);
     assert!(desk.attempt(&failed(Kind::Unauthenticated)));
     desk.wait(30);
@@ -107,7 +107,7 @@ fn the_refused_secret_and_the_need_to_verify_go_with_the_next_ticket() {
 
 /// Whether the driver's answer arrives before the agent has seen the recovery, or after it.
 #[test]
-fn a_mounter_that_dies_again_at_once_is_given_up_and_told_once() {
+fn a_mounter_that_dies_again_immediately_is_given_up_and_reported_once() {
     for answer_first in [true, false] {
         assert_eq!(dies_again_and_again(answer_first), (5, 1), "answer first: {answer_first}");
     }
@@ -116,11 +116,11 @@ fn a_mounter_that_dies_again_at_once_is_given_up_and_told_once() {
 /// How many attempts are made, and how often it is reported that it was given up.
 fn dies_again_and_again(answer_first: bool) -> (usize, usize) {
     let mut desk = Desk::new();
-    let (mut acted, mut told) = (0, 0);
+    let (mut acted, mut reported) = (0, 0);
     for second in 0..6 * 3600 {
-        // Two seconds after each mending the agent sees it well, and three seconds later dead again.
+        // Two seconds after each repairing the agent sees it healthy, and three seconds later dead again.
         if second % 5 == 0 {
-            desk.ill(&place("v"));
+            desk.unhealthy(&place("v"));
         }
         for step in desk.steps() {
             match step {
@@ -133,37 +133,37 @@ fn dies_again_and_again(answer_first: bool) -> (usize, usize) {
                         desk.triage.done(desk.now, &ticket, &well());
                         desk.triage.cleared(desk.now, &place("v"));
                     }
-                    Verdict::Skip { refusal: Refusal::GaveUp { .. }, tell } => told += usize::from(tell),
+                    Verdict::Skip { refusal: Refusal::GaveUp { .. }, tell } => reported += usize::from(tell),
                     Verdict::Skip { .. } | Verdict::Well => {}
                 },
-                Step::Skip(Told { refusal: Refusal::GaveUp { .. }, .. }) => told += 1,
+                Step::Skip(RefusalReport { refusal: Refusal::GaveUp { .. }, .. }) => reported += 1,
                 _ => {}
             }
         }
         desk.wait(1);
     }
-    (acted, told)
+    (acted, reported)
 }
 
 #[test]
-fn a_volume_that_stayed_well_begins_anew() {
+fn a_volume_that_stayed_well_starts_over() {
     let mut desk = Desk::new();
-    desk.ill(&place("v"));
-    assert_eq!(desk.tries(&Outcome::StillIll { message: "no".into() }).len(), 5);
+    desk.unhealthy(&place("v"));
+    assert_eq!(desk.tries(&Outcome::StillUnhealthy { message: "no".into() }).len(), 5);
     desk.triage.cleared(desk.now, &place("v"));
     desk.wait(29 * 60);
-    desk.ill(&place("v"));
+    desk.unhealthy(&place("v"));
     assert_eq!(desk.tries(&well()).len(), 0, "half an hour is not over");
     desk.triage.cleared(desk.now, &place("v"));
     desk.wait(30 * 60);
-    desk.ill(&place("v"));
-    assert!(!desk.tries(&Outcome::StillIll { message: "no".into() }).is_empty());
+    desk.unhealthy(&place("v"));
+    assert!(!desk.tries(&Outcome::StillUnhealthy { message: "no".into() }).is_empty());
 }
 
 #[test]
-fn after_mending_it_cools_down_and_is_seen_again() {
+fn after_repairing_it_cools_down_and_is_seen_again() {
     let mut desk = Desk::new();
-    desk.ill(&place("v"));
+    desk.unhealthy(&place("v"));
     desk.wait(10);
     assert!(desk.attempt(&well()));
     desk.wait(119);

@@ -9,7 +9,7 @@ use crate::policy::Recreate;
 
 #[derive(Debug, Clone)]
 enum Deed {
-    Ill(usize, WellKnown),
+    Unhealthy(usize, WellKnown),
     Cleared(usize),
     Check(usize),
     Person(usize),
@@ -42,7 +42,7 @@ fn nth(index: usize) -> Place {
 fn outcomes() -> impl Strategy<Value = Outcome> {
     prop_oneof![
         3 => Just(well()),
-        3 => Just(Outcome::StillIll { message: "no".into() }),
+        3 => Just(Outcome::StillUnhealthy { message: "no".into() }),
         4 => prop::sample::select(&Kind::ALL[..]).prop_map(failed),
         2 => Just(failed(Kind::Unimplemented)),
         1 => Just(Outcome::NotReached { why: "no".into() }),
@@ -56,7 +56,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     let states =
         prop::sample::select(&[NodeState::Up, NodeState::Up, NodeState::Down, NodeState::Cordoned][..]);
     let again = prop_oneof![
-        5 => Just(Again::StillIll),
+        5 => Just(Again::StillUnhealthy),
         1 => Just(Again::Well),
         1 => Just(Again::NotSeen("blind".into())),
         1 => Just(Again::NotAsked),
@@ -67,7 +67,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     let deed = prop_oneof![
         2 => (mode(), any::<bool>()).prop_map(|(mode, ready)| Deed::Recreate(mode, ready)),
         1 => any::<bool>().prop_map(Deed::Relays),
-        6 => (place.clone(), reason).prop_map(|(place, reason)| Deed::Ill(place, reason)),
+        6 => (place.clone(), reason).prop_map(|(place, reason)| Deed::Unhealthy(place, reason)),
         2 => place.clone().prop_map(Deed::Cleared),
         2 => place.clone().prop_map(Deed::Check),
         1 => place.clone().prop_map(Deed::Person),
@@ -91,10 +91,10 @@ struct Onlooker {
     examining: Vec<Ticket>,
     acting: Vec<Ticket>,
     barred: HashSet<Arc<str>>,
-    /// Tries that reached the driver since the volume last began anew.
+    /// Tries that reached the driver since the volume last started over.
     tries: HashMap<Place, u32>,
     quiet_since: HashMap<Place, Timestamp>,
-    ill: HashSet<Place>,
+    unhealthy: HashSet<Place>,
     /// Why, as it was reported last.
     reasons: HashMap<Place, WellKnown>,
     /// Attempts to recreate pods, and when the last one of a volume that did something ended.
@@ -133,10 +133,10 @@ proptest! {
 
 fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCaseError> {
     match deed {
-        Deed::Ill(index, reason) => {
+        Deed::Unhealthy(index, reason) => {
             let place = nth(index);
             seen.reasons.insert(place.clone(), reason);
-            if seen.ill.insert(place.clone())
+            if seen.unhealthy.insert(place.clone())
                 && let Some(since) = seen.quiet_since.remove(&place)
                 && desk.now.duration_since(since) >= desk.triage.policy().steady
             {
@@ -145,13 +145,13 @@ fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCase
             assert!(desk.triage.complain(desk.now, &place, reason.into(), desk.now));
         }
         Deed::Cleared(index) => {
-            if seen.ill.remove(&nth(index)) {
+            if seen.unhealthy.remove(&nth(index)) {
                 seen.quiet_since.insert(nth(index), desk.now);
             }
             desk.triage.cleared(desk.now, &nth(index));
         }
         Deed::Check(index) => {
-            if !seen.ill.contains(&nth(index)) {
+            if !seen.unhealthy.contains(&nth(index)) {
                 seen.tries.remove(&nth(index));
             }
             desk.triage.check(desk.now, &nth(index));
@@ -170,10 +170,10 @@ fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCase
             let place = nth(index);
             let busy = seen.examining.iter().chain(&seen.acting).any(|ticket| ticket.place == place);
             if !busy {
-                seen.ill.remove(&place);
+                seen.unhealthy.remove(&place);
                 seen.tries.remove(&place);
                 seen.quiet_since.remove(&place);
-            } else if seen.ill.remove(&place) {
+            } else if seen.unhealthy.remove(&place) {
                 seen.quiet_since.insert(place.clone(), desk.now);
             }
             desk.triage.forget(desk.now, &place);
@@ -204,12 +204,12 @@ fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCase
                     seen.acting.push(ticket);
                 }
                 Verdict::Well => {
-                    if seen.ill.remove(&ticket.place) {
+                    if seen.unhealthy.remove(&ticket.place) {
                         seen.quiet_since.insert(ticket.place, desk.now);
                     }
                 }
                 Verdict::Skip { .. } => {
-                    if !seen.ill.contains(&ticket.place) {
+                    if !seen.unhealthy.contains(&ticket.place) {
                         seen.quiet_since.entry(ticket.place).or_insert(desk.now);
                     }
                 }
@@ -224,7 +224,7 @@ fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCase
                     if !nothing {
                         seen.recreated.insert(ticket.place.volume(), desk.now);
                     }
-                    if outcome.is_well() && seen.ill.remove(&ticket.place) {
+                    if outcome.is_healthy() && seen.unhealthy.remove(&ticket.place) {
                         desk.triage.cleared(desk.now, &ticket.place);
                         seen.quiet_since.insert(ticket.place, desk.now);
                     }
@@ -232,7 +232,7 @@ fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCase
                 }
                 // A check that failed is repeated, so nothing is quiet yet.
                 let case = desk.triage.cases.get(&ticket.place);
-                if !seen.ill.contains(&ticket.place) && !case.is_some_and(Case::is_wanted) {
+                if !seen.unhealthy.contains(&ticket.place) && !case.is_some_and(Case::is_wanted) {
                     seen.quiet_since.entry(ticket.place.clone()).or_insert(desk.now);
                 }
                 ends(seen, ticket.place, &outcome, after);
@@ -248,7 +248,7 @@ fn play(desk: &mut Desk, seen: &mut Onlooker, deed: Deed) -> Result<(), TestCase
                 prop_assert!(refused, "{:?}", verdict);
                 let verdict = desk.triage.not_confirmed(desk.now, &ticket, refusal);
                 prop_assert_eq!(verdict, Verdict::Skip { refusal: Refusal::InFlight, tell: false });
-                if !seen.ill.contains(&ticket.place) {
+                if !seen.unhealthy.contains(&ticket.place) {
                     seen.quiet_since.entry(ticket.place).or_insert(desk.now);
                 }
             }
@@ -275,7 +275,7 @@ fn recreates(desk: &Desk, seen: &Onlooker, ticket: &Ticket) -> Result<(), TestCa
     prop_assert_eq!(desk.triage.brakes().count(), 0, "acted although the brake is on");
     if !ticket.by_person {
         prop_assert_eq!(standing.ruling.mode, Mode::Auto);
-        prop_assert_eq!(&desk.again, &Again::StillIll, "acted without seeing it again");
+        prop_assert_eq!(&desk.again, &Again::StillUnhealthy, "acted without seeing it again");
     }
     if let Some(last) = seen.recreated.get(&ticket.place.volume()) {
         let pause = desk.now.duration_since(*last);
@@ -300,9 +300,9 @@ fn acts(desk: &Desk, seen: &Onlooker, ticket: &Ticket) -> Result<(), TestCaseErr
     if !ticket.by_person {
         prop_assert_eq!(desk.mode, Mode::Auto);
         if ticket.ask_again {
-            prop_assert_eq!(&desk.again, &Again::StillIll, "acted without seeing it again");
+            prop_assert_eq!(&desk.again, &Again::StillUnhealthy, "acted without seeing it again");
         }
-        // A volume that was mended at its last try and is well since may be checked once more when its driver restarts.
+        // A volume that was repaired at its last try and is healthy since may be checked again when its driver restarts.
         let most = desk.triage.policy().tries + u32::from(!ticket.ask_again);
         let tries = seen.tries.get(place).copied().unwrap_or(0);
         prop_assert!(tries < most, "{tries} tries, and one more");
@@ -315,10 +315,10 @@ fn ends(seen: &mut Onlooker, place: Place, outcome: &Outcome, after: After) {
         seen.barred.insert(place.node.clone());
     }
     match outcome {
-        Outcome::StillIll { .. } | Outcome::Failed { .. } | Outcome::Lost { .. } => {
+        Outcome::StillUnhealthy { .. } | Outcome::Failed { .. } | Outcome::Lost { .. } => {
             *seen.tries.entry(place).or_default() += 1;
         }
-        Outcome::Well { .. } if seen.ill.contains(&place) => *seen.tries.entry(place).or_default() += 1,
+        Outcome::Well { .. } if seen.unhealthy.contains(&place) => *seen.tries.entry(place).or_default() += 1,
         Outcome::Well { .. } | Outcome::NotReached { .. } | Outcome::SecretUnchanged => {}
     }
 }

@@ -20,8 +20,8 @@ fn not_ready() -> Refusal {
     Refusal::NotReady { why: "the driver is not registered".into() }
 }
 
-fn still_ill() -> Outcome {
-    Outcome::StillIll { message: "the new pod is not ready".into() }
+fn still_unhealthy() -> Outcome {
+    Outcome::StillUnhealthy { message: "the new pod is not ready".into() }
 }
 
 fn sick(desk: &mut Desk, place: &Place, reason: WellKnown) {
@@ -59,7 +59,7 @@ fn refused(desk: &mut Desk) -> String {
                     Verdict::Skip { .. } => {}
                     other => return format!("{other:?}"),
                 },
-                Step::Skip(told) => return told.refusal.label().to_owned(),
+                Step::Skip(reported) => return reported.refusal.label().to_owned(),
                 _ => {}
             }
         }
@@ -86,7 +86,7 @@ fn the_node_plugin_comes_first_and_pods_only_when_it_has_failed_for_good() {
     sick(&mut desk, &place("v"), WellKnown::MounterDead);
     let acts = played(&mut desk, 3 * 3600, |remedy, _| match remedy {
         Remedy::NodeHealer => failed(Kind::Internal),
-        _ => still_ill(),
+        _ => still_unhealthy(),
     });
     let pods: Vec<_> = acts.iter().filter(|(_, remedy, _)| *remedy == Remedy::RecreatePods).collect();
     let asked: Vec<i64> =
@@ -211,15 +211,15 @@ fn evictions_that_are_refused_are_no_attempts_and_never_end_in_giving_up() {
 fn after_a_failure_nothing_is_evicted_before_the_pause_not_even_on_another_node() {
     let mut desk = desk();
     sick(&mut desk, &place("v"), WellKnown::StaleHandle);
-    assert_eq!(played(&mut desk, 60, |_, _| still_ill()).len(), 1);
+    assert_eq!(played(&mut desk, 60, |_, _| still_unhealthy()).len(), 1);
     // The pod came up on another node, where the volume is no better.
     desk.triage.moved(&place("v"), ["n2".into()]);
     desk.triage.forget(desk.now, &place("v"));
     sick(&mut desk, &on("n2", "v"), WellKnown::StaleHandle);
-    assert_eq!(played(&mut desk, 590, |_, _| still_ill()), []);
-    assert_eq!(played(&mut desk, 30, |_, _| still_ill()), [(8, Remedy::RecreatePods, 2)]);
-    assert_eq!(played(&mut desk, 20 * 60, |_, _| still_ill()).len(), 1);
-    assert_eq!(played(&mut desk, 24 * 3600, |_, _| still_ill()), []);
+    assert_eq!(played(&mut desk, 590, |_, _| still_unhealthy()), []);
+    assert_eq!(played(&mut desk, 30, |_, _| still_unhealthy()), [(8, Remedy::RecreatePods, 2)]);
+    assert_eq!(played(&mut desk, 20 * 60, |_, _| still_unhealthy()).len(), 1);
+    assert_eq!(played(&mut desk, 24 * 3600, |_, _| still_unhealthy()), []);
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn a_volume_that_breaks_again_wherever_its_pods_go_is_given_up() {
 }
 
 #[test]
-fn only_so_many_volumes_at_a_time() {
+fn only_a_limited_number_of_volumes_at_a_time() {
     let mut desk = desk();
     for volume in ["a", "b", "c"] {
         sick(&mut desk, &on(volume, volume), WellKnown::StaleHandle);
@@ -273,7 +273,7 @@ fn a_person_overrules_pauses_but_nothing_that_protects_pods() {
     let mut desk = desk();
     desk.stage.relays = false;
     sick(&mut desk, &place("v"), WellKnown::StaleHandle);
-    assert_eq!(played(&mut desk, 60, |_, _| still_ill()).len(), 1);
+    assert_eq!(played(&mut desk, 60, |_, _| still_unhealthy()).len(), 1);
     desk.recreate = Some(standing(Mode::Observe, Some(not_ready())));
     let preview = |desk: &Desk| desk.triage.preview(desk.now, &place("v"), &desk.exam(), &desk.stage);
     assert_eq!(preview(&desk), Err(vec![Refusal::NoRelay, not_ready()]));
@@ -297,6 +297,6 @@ fn what_an_earlier_process_did_counts_on_every_node() {
     let memory = Recreated { tries: 2, not_before: Some(until), nodes: ["n1".into()].into() };
     desk.triage.restore_recreated(place("v").volume(), &memory);
     sick(&mut desk, &on("n2", "v"), WellKnown::StaleHandle);
-    let acts = played(&mut desk, 4 * 3600, |_, _| still_ill());
+    let acts = played(&mut desk, 4 * 3600, |_, _| still_unhealthy());
     assert_eq!(acts, [(600, Remedy::RecreatePods, 3)]);
 }

@@ -4,12 +4,12 @@ use super::*;
 use crate::memory::{Last, Memory};
 
 fn memory(desk: &Desk, tries: u32, last: Last) -> Memory {
-    Memory { tries, last, at: desk.now, not_before: None, ill: true, told: BTreeSet::new() }
+    Memory { tries, last, at: desk.now, not_before: None, unhealthy: true, reported: BTreeSet::new() }
 }
 
 fn restore(desk: &mut Desk, memory: &Memory) {
-    let ill = Some((WellKnown::MounterDead.into(), desk.now));
-    assert!(desk.triage.restore(desk.now, &place("v"), memory, ill));
+    let unhealthy = Some((WellKnown::MounterDead.into(), desk.now));
+    assert!(desk.triage.restore(desk.now, &place("v"), memory, unhealthy));
 }
 
 #[test]
@@ -22,9 +22,9 @@ fn what_may_be_under_way_is_not_doubled() {
 }
 
 #[test]
-fn given_up_stays_given_up_and_is_told_once() {
+fn given_up_stays_given_up_and_is_reported_once() {
     let mut desk = Desk::new();
-    let known = Memory { told: BTreeSet::from(["gave_up"]), ..memory(&desk, 5, Last::Failed) };
+    let known = Memory { reported: BTreeSet::from(["gave_up"]), ..memory(&desk, 5, Last::Failed) };
     restore(&mut desk, &known);
     desk.wait(86_400);
     assert_eq!(desk.story(), "");
@@ -36,9 +36,9 @@ fn given_up_stays_given_up_and_is_told_once() {
 }
 
 #[test]
-fn what_was_mended_is_looked_at_before_it_counts_as_ill() {
+fn what_was_repaired_is_checked_before_it_counts_as_unhealthy() {
     let mut desk = Desk::new();
-    let known = memory(&desk, 5, Last::Mended);
+    let known = memory(&desk, 5, Last::Healed);
     restore(&mut desk, &known);
     desk.wait(10);
     assert_eq!(desk.story(), "examine", "not given up: it may be well");
@@ -57,11 +57,11 @@ fn a_person_must_still_have_read_the_log() {
 fn what_recovered_is_remembered_until_it_was_well_for_long() {
     for (seconds, tries) in [(1700, 1), (1900, 5)] {
         let mut desk = Desk::new();
-        let known = Memory { ill: false, ..memory(&desk, 4, Last::Mended) };
+        let known = Memory { unhealthy: false, ..memory(&desk, 4, Last::Healed) };
         assert!(desk.triage.restore(desk.now, &place("v"), &known, None));
         desk.wait(seconds);
         desk.story();
-        desk.ill(&place("v"));
+        desk.unhealthy(&place("v"));
         assert_eq!(desk.tries(&failed(Kind::NotFound)).len(), tries, "{seconds}");
     }
 }

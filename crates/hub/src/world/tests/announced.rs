@@ -179,8 +179,8 @@ fn an_end_is_stored_before_the_object_is_removed() {
     let keep = Keep { all: false, recovered_for: SignedDuration::ZERO };
     let facts = |minute: &Minute| facts(minute, at(0));
     let (down, fine) = (facts(&minute([true, false, false], false)), facts(&minute([false; 3], false)));
-    let Action::Write(ill) = decide(at(0), &down, None, keep).action else { panic!("it is stored") };
-    let Action::Write(well) = decide(at(1), &fine, Some(&ill), keep).action else {
+    let Action::Write(unhealthy) = decide(at(0), &down, None, keep).action else { panic!("it is stored") };
+    let Action::Write(well) = decide(at(1), &fine, Some(&unhealthy), keep).action else {
         panic!("its end is stored")
     };
     assert!(well.reported[0].ended.is_some());

@@ -6,7 +6,8 @@ use super::*;
 
 fn beds(world: &World, name: &str) -> Vec<(Box<str>, Option<Reason>, bool)> {
     let patient = world.patient(&key(name)).expect("it is bound");
-    let bed = |bed: &Bed| (bed.node.clone(), bed.ill.clone().map(|(reason, _)| reason), bed.unseen.is_some());
+    let bed =
+        |bed: &Bed| (bed.node.clone(), bed.unhealthy.clone().map(|(reason, _)| reason), bed.unseen.is_some());
     patient.beds.iter().map(bed).collect()
 }
 
@@ -16,7 +17,7 @@ fn hung(node: &str, unseen: bool) -> (Box<str>, Option<Reason>, bool) {
 }
 
 #[test]
-fn a_volume_is_ill_where_it_is_used_and_somebody_there_says_so() {
+fn a_volume_is_unhealthy_where_it_is_used_and_somebody_there_says_so() {
     let mut world = world();
     assert_eq!(beds(&world, "b"), [], "used nowhere");
     assert_eq!(beds(&world, "a"), [("n1".into(), None, true)], "nobody looks from there yet");
@@ -27,23 +28,23 @@ fn a_volume_is_ill_where_it_is_used_and_somebody_there_says_so() {
     assert_eq!(beds(&world, "a"), [hung("n1", false)], "who does not use it is not heard");
     pod(&mut world, "web-2", "n2", "a", json!({}));
     assert_eq!(beds(&world, "a"), [hung("n1", false), hung("n2", false)]);
-    let since = world.patient(&key("a")).and_then(|patient| patient.beds[0].ill.clone()?.1);
+    let since = world.patient(&key("a")).and_then(|patient| patient.beds[0].unhealthy.clone()?.1);
     assert_eq!(since, Some("2026-08-21T10:00:00Z".parse().unwrap()));
     world.set_nodes(["n2"].map(Into::into).into());
     assert_eq!(beds(&world, "a"), [hung("n2", false)], "the other node is gone");
 }
 
 #[test]
-fn only_what_a_node_plugin_may_mend_counts_and_the_controller_speaks_for_all_nodes() {
+fn only_what_a_node_plugin_may_repair_counts_and_the_controller_speaks_for_all_nodes() {
     let mut world = world();
     world.put_report("n1", &report(&[]));
-    let told = |reason: &str| {
+    let reported = |reason: &str| {
         json!({"healthStatus": {"lastTransitionTime": "2026-08-21T10:00:00Z",
                "healthConditions": [{"status": "Inaccessible", "reason": reason, "message": "m"}]}})
     };
-    claim(&mut world, "a", told("DiskFailure"));
+    claim(&mut world, "a", reported("DiskFailure"));
     assert_eq!(beds(&world, "a"), [("n1".into(), None, false)]);
-    claim(&mut world, "a", told("MounterDead"));
+    claim(&mut world, "a", reported("MounterDead"));
     assert_eq!(beds(&world, "a"), [("n1".into(), Some(WellKnown::MounterDead.into()), false)]);
 }
 
@@ -70,7 +71,7 @@ fn volumes_in_use_are_counted_once_for_each_node() {
 }
 
 #[test]
-fn whoever_follows_hears_of_all_claims_first_and_then_of_changes() {
+fn anyone_who_follows_hears_of_all_claims_first_and_then_of_changes() {
     let mut world = world();
     assert!(world.take_followed().is_empty(), "nobody follows");
     world.follow();

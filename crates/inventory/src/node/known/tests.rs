@@ -54,7 +54,7 @@ fn what_is_gone_is_missed_after_a_while() {
     // Who hears nothing of the pod cannot know.
     assert_eq!(phase(&known, false, GRACE * 9), Phase::Going);
     assert_eq!(known.phase("u", &a.dir, Phase::Coming, true, now), Phase::Coming);
-    // Being read again does not begin it anew; being there again ends it.
+    // A second reading does not restart it; being there again ends it.
     known.read("u", vec![], Phase::InUse, now + nearly);
     assert_eq!((phase(&known, true, GRACE), known.bereft()), (Phase::InUse, vec!["u".into()]));
     known.read("u", vec![a.clone()], Phase::InUse, now + GRACE);

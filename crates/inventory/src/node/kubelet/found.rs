@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Where kubelets are unless they are told otherwise.
+/// Where kubelets are unless they are configured otherwise.
 pub const DEFAULT_ROOT: &str = "/var/lib/kubelet";
 const FLAG: &str = "--root-dir";
 /// Kubelets have long command lines, but not that long.

@@ -20,7 +20,7 @@ use crate::node::volume::Mode;
 
 /// A directory of the kubelet with more entries than this is no directory of the kubelet. What is beyond is not seen.
 const MOST_ENTRIES: usize = 4096;
-/// Volumes of the pod's own making: no storage is behind them that could be ill.
+/// Volumes of the pod's own making: no storage is behind them that could be unhealthy.
 const LOCAL: &[&str] = &[
     "kubernetes.io~configmap",
     "kubernetes.io~downward-api",
@@ -211,7 +211,7 @@ pub(super) fn open_below(base: BorrowedFd<'_>, parts: &[&str], flags: OFlags) ->
     }
 }
 
-/// The same, step by step, on kernels before 5.6. They cannot be told to stop at mounts.
+/// The same, step by step, on kernels before 5.6. They have no flag to stop at mounts.
 pub(super) fn walk(base: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut at = openat(base, ".", step, Bits::empty())?;

@@ -233,7 +233,7 @@ fn read_only_by_whose_wish() {
     let reads = pod(&json!([ro("a")]));
     check(&reads, &shared(&json!({})), Access::ReadOnly);
     check(&reads, &[], Access::ReadOnly);
-    // Twice in one pod it is mounted once, and nobody can say how.
+    // Twice in one pod it is mounted once, and it is unknown how.
     check(&pod(&json!([claim("a", "one"), ro("b")])), &shared(&json!({})), Access::Unknown);
     check(&pod(&json!([ro("a"), ro("b")])), &shared(&json!({})), Access::ReadOnly);
     check(&pod(&json!([claim("a", "one"), claim("b", "one")])), &shared(&json!({})), Access::ReadWrite);

@@ -69,7 +69,7 @@ fn each_is_asked_for_once_a_few_at_a_time() {
         cache.want(&format!("pv-{index:02}").into(), now);
     }
     let first = cache.due(now);
-    assert_eq!((first.len(), cache.next()), (AT_ONCE, None));
+    assert_eq!((first.len(), cache.next()), (TOGETHER, None));
     assert_eq!(cache.due(now), [] as [Arc<str>; 0]);
     assert!(!cache.is_settled());
     assert!(cache.answered(&first[0], read(), now));

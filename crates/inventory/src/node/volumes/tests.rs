@@ -97,7 +97,7 @@ fn volumes_come_in_order_and_by_driver() {
 }
 
 #[test]
-fn too_much_to_tell_is_a_resync() {
+fn too_much_to_report_is_a_resync() {
     let volumes = volumes();
     for index in 0..5000 {
         volumes.set("a", vec![part("a", "d", &index.to_string(), None)]);

@@ -48,8 +48,11 @@ fn claim() -> ObjectRef {
 fn reported(memos: &[Memo]) -> String {
     let mut words = Vec::new();
     for memo in memos {
-        let mut held: Vec<String> =
-            memo.told.iter().map(|held| format!("{}@{}", held.condition, held.since.as_second())).collect();
+        let mut held: Vec<String> = memo
+            .reported
+            .iter()
+            .map(|held| format!("{}@{}", held.condition, held.since.as_second()))
+            .collect();
         held.sort();
         words.extend(held);
         words.extend(memo.blind_since.map(|since| format!("blind@{}", since.as_second())));
@@ -167,7 +170,7 @@ fn what_was_written_last_counts_even_if_the_clock_went_backwards() {
 }
 
 #[test]
-fn a_status_that_outlived_its_events_was_told() {
+fn a_status_that_outlived_its_events_was_reported() {
     check("", "100:Degraded/X+Inaccessible/NodeDown", "Degraded/X@100 Inaccessible/NodeDown@100", "");
     check("", "100:", "", "");
 }
@@ -203,5 +206,5 @@ fn stored_words_are_newer_than_the_events() {
         volume,
         Stored { claim: claim(), conditions: Conditions::new([reworded.clone()]), at: at(1) },
     );
-    assert_eq!(evidence.merge().memos[0].told, [Held { condition: reworded, since: at(1) }]);
+    assert_eq!(evidence.merge().memos[0].reported, [Held { condition: reworded, since: at(1) }]);
 }

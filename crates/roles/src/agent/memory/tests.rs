@@ -12,8 +12,8 @@ fn memory() -> Memory {
         memos: vec![Memo {
             subject: Subject::volume("d", "v"),
             vantage: vantage.clone(),
-            told: vec![Held { condition: condition.clone(), since: at }],
-            told_at: at,
+            reported: vec![Held { condition: condition.clone(), since: at }],
+            reported_at: at,
             blind_since: None,
             flapping_since: Some(at),
         }],

@@ -55,14 +55,16 @@ impl SubjectWords {
     }
 }
 
-/// What was told of one subject from one vantage.
+/// What was reported of one subject from one vantage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MemoWords {
     #[serde(flatten)]
     subject: SubjectWords,
     vantage: String,
-    told: Vec<HeldWords>,
-    told_at: Timestamp,
+    #[serde(rename = "told")]
+    reported: Vec<HeldWords>,
+    #[serde(rename = "told_at")]
+    reported_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     blind_since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,14 +80,14 @@ struct HeldWords {
 
 impl MemoWords {
     pub(crate) fn of(memo: &Memo) -> Self {
-        let Memo { subject, vantage, told, told_at, blind_since, flapping_since } = memo;
+        let Memo { subject, vantage, reported, reported_at, blind_since, flapping_since } = memo;
         let held =
             |held: &Held| HeldWords { condition: ConditionWords::of(&held.condition), since: held.since };
         Self {
             subject: SubjectWords::of(subject),
             vantage: vantage.name(),
-            told: told.iter().map(held).collect(),
-            told_at: *told_at,
+            reported: reported.iter().map(held).collect(),
+            reported_at: *reported_at,
             blind_since: *blind_since,
             flapping_since: *flapping_since,
         }
@@ -93,13 +95,13 @@ impl MemoWords {
 
     /// `None` for what a later release wrote and this one has no word for.
     pub(crate) fn read(self) -> Option<Memo> {
-        let Self { subject, vantage, told, told_at, blind_since, flapping_since } = self;
+        let Self { subject, vantage, reported, reported_at, blind_since, flapping_since } = self;
         let held = |HeldWords { condition, since }| Some(Held { condition: condition.read()?, since });
         Some(Memo {
             subject: subject.read(),
             vantage: vantage.parse().ok()?,
-            told: told.into_iter().map(held).collect::<Option<_>>()?,
-            told_at,
+            reported: reported.into_iter().map(held).collect::<Option<_>>()?,
+            reported_at,
             blind_since,
             flapping_since,
         })
@@ -133,26 +135,27 @@ impl ObjectWords {
     }
 }
 
-/// Who was told of the trouble of a volume.
+/// The pods that were informed of the trouble of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AudienceWords {
     driver: String,
     handle: String,
-    told: Vec<ObjectWords>,
+    #[serde(rename = "told")]
+    reported: Vec<ObjectWords>,
 }
 
 impl AudienceWords {
-    pub(crate) fn of((volume, told): &(Volume, Vec<ObjectRef>)) -> Self {
+    pub(crate) fn of((volume, reported): &(Volume, Vec<ObjectRef>)) -> Self {
         Self {
             driver: volume.driver.to_string(),
             handle: volume.handle.to_string(),
-            told: told.iter().map(ObjectWords::of).collect(),
+            reported: reported.iter().map(ObjectWords::of).collect(),
         }
     }
 
     pub(crate) fn read(self) -> Option<(Volume, Vec<ObjectRef>)> {
-        let told = self.told.into_iter().map(ObjectWords::read).collect::<Option<_>>()?;
-        Some((Volume { driver: self.driver.into(), handle: self.handle.into() }, told))
+        let reported = self.reported.into_iter().map(ObjectWords::read).collect::<Option<_>>()?;
+        Some((Volume { driver: self.driver.into(), handle: self.handle.into() }, reported))
     }
 }
 
@@ -328,10 +331,10 @@ mod tests {
             for subject in [Subject::volume("d", "h\n\"x"), Subject::backend("d")] {
                 let at = "2026-08-21T10:14:30.123456789Z".parse().unwrap();
                 let vantage = Vantage::Host("worker-7".into());
-                let told = Transition { at, subject, vantage, change: change.clone() };
-                let text = serde_json::to_string(&TransitionWords::of(&told)).unwrap();
+                let reported = Transition { at, subject, vantage, change: change.clone() };
+                let text = serde_json::to_string(&TransitionWords::of(&reported)).unwrap();
                 let read: TransitionWords = serde_json::from_str(&text).unwrap();
-                assert_eq!(read.read().as_ref(), Some(&told), "{text}");
+                assert_eq!(read.read().as_ref(), Some(&reported), "{text}");
             }
         }
     }

@@ -22,7 +22,7 @@ use volmedic_api::{Arrived, Shape};
 use volmedic_heal::Place;
 use volmedic_heal::healer::{Answer, Handle};
 
-use volmedic_heal::wish::{ANSWER, FRESH, LABEL, REASON, Reply, Told, Wish, Word};
+use volmedic_heal::wish::{ANSWER, FRESH, LABEL, PlaceReply, REASON, Reply, Wish, Word};
 use volmedic_panics::caught;
 
 use super::turns::{Key, Turns};
@@ -73,7 +73,7 @@ impl Desk {
         let mut events = pin!(watcher(claims, config).default_backoff().applied_objects());
         // By claim: the same label on another claim is another request.
         let mut seen: HashMap<(Key, Wish), Instant> = HashMap::new();
-        let (mut turns, mut told) = (Turns::default(), false);
+        let (mut turns, mut reported) = (Turns::default(), false);
         let mut work = tokio::task::JoinSet::new();
         let mut running: HashMap<tokio::task::Id, Key> = HashMap::new();
         loop {
@@ -83,7 +83,7 @@ impl Desk {
             tokio::select! {
                 event = events.next() => match event {
                     Some(Ok(claim)) => {
-                        told = false;
+                        reported = false;
                         let now = Instant::now();
                         seen.retain(|_, last| now.duration_since(*last) < REMEMBERED);
                         let Some(wish) = wish(&claim) else { continue };
@@ -95,7 +95,7 @@ impl Desk {
                             tracing::warn!(namespace, name, "too many claims of this namespace wait to be healed; a request is dropped");
                         }
                     }
-                    Some(Err(error)) => if !std::mem::replace(&mut told, true) {
+                    Some(Err(error)) => if !std::mem::replace(&mut reported, true) {
                         tracing::warn!(%error, "the healer cannot see who asks for healing");
                     },
                     None => std::future::pending().await,
@@ -227,7 +227,7 @@ async fn retried<T, F: Future<Output = Result<T, kube::Error>>>(
 
 fn nowhere(outcome: Word, why: String) -> Reply {
     let (node, driver, volume_handle) = Default::default();
-    Reply { places: vec![Told { node, driver, volume_handle, outcome, why: vec![why] }], omitted: 0 }
+    Reply { places: vec![PlaceReply { node, driver, volume_handle, outcome, why: vec![why] }], omitted: 0 }
 }
 
 fn reply(answers: Vec<(Place, Answer)>) -> Reply {
@@ -238,20 +238,20 @@ fn reply(answers: Vec<(Place, Answer)>) -> Reply {
         );
     }
     let omitted = answers.len().saturating_sub(MOST_PLACES);
-    let told = |(place, answer): (Place, Answer)| {
+    let reported = |(place, answer): (Place, Answer)| {
         let (outcome, why) = match answer {
-            Answer::Mended(said) => (Word::Well, vec![said]),
-            Answer::StillIll(said) => (Word::StillIll, vec![said]),
+            Answer::Healed(said) => (Word::Well, vec![said]),
+            Answer::StillUnhealthy(said) => (Word::StillUnhealthy, vec![said]),
             Answer::Failed(why) => (Word::Failed, vec![why]),
             Answer::Refused(guards) => (Word::Refused, guards),
-            Answer::WouldMend(how) => (Word::WouldBeMended, vec![how]),
+            Answer::WouldHeal(how) => (Word::WouldBeHealed, vec![how]),
             Answer::Waiting => (Word::UnderWay, vec!["it waits for its turn, or takes long".to_owned()]),
         };
         let cut = |mut text: String| {
             text.truncate(text.floor_char_boundary(LONGEST));
             text
         };
-        Told {
+        PlaceReply {
             node: place.node.to_string(),
             driver: place.driver.to_string(),
             volume_handle: cut(place.handle.to_string()),
@@ -259,22 +259,22 @@ fn reply(answers: Vec<(Place, Answer)>) -> Reply {
             why: why.into_iter().filter(|text| !text.is_empty()).map(cut).collect(),
         }
     };
-    Reply { places: answers.into_iter().take(MOST_PLACES).map(told).collect(), omitted }
+    Reply { places: answers.into_iter().take(MOST_PLACES).map(reported).collect(), omitted }
 }
 
-/// For those who look at events.
+/// For readers of events.
 fn sentence(reply: &Reply) -> String {
-    let each = reply.places.iter().map(|told| {
-        let word = match told.outcome {
+    let each = reply.places.iter().map(|reported| {
+        let word = match reported.outcome {
             Word::Well => "well",
-            Word::StillIll => "still ill",
+            Word::StillUnhealthy => "still unhealthy",
             Word::Failed => "failed",
             Word::Refused => "refused",
-            Word::WouldBeMended => "would be mended",
+            Word::WouldBeHealed => "would be healed",
             Word::UnderWay => "under way",
         };
-        let on = if told.node.is_empty() { String::new() } else { format!("on {}: ", told.node) };
-        format!("{on}{word}{}{}", if told.why.is_empty() { "" } else { ", " }, told.why.join("; "))
+        let on = if reported.node.is_empty() { String::new() } else { format!("on {}: ", reported.node) };
+        format!("{on}{word}{}{}", if reported.why.is_empty() { "" } else { ", " }, reported.why.join("; "))
     });
     let mut text = format!("A person asked for healing: {}", each.collect::<Vec<_>>().join(" | "));
     text.truncate(text.floor_char_boundary(LONGEST));

@@ -52,9 +52,9 @@ impl Sight {
         let Some(bed) = patient.beds.iter().find(|bed| *bed.node == *place.node) else {
             return unseen("no pod uses it there any more");
         };
-        match (&bed.unseen, &bed.ill) {
+        match (&bed.unseen, &bed.unhealthy) {
             (Some(why), _) => unseen(why),
-            (None, Some(_)) => Again::StillIll,
+            (None, Some(_)) => Again::StillUnhealthy,
             (None, None) => Again::Well,
         }
     }
@@ -101,8 +101,9 @@ impl Eyes for Sight {
         let Some(bed) = patient.beds.iter().find(|bed| *bed.node == *place.node) else {
             return unseen("the hub does not know yet that a pod uses it there");
         };
-        if bed.ill.is_some() || prospects::still_wrong(&world.facts(&key).views, &place.node).is_some() {
-            return Again::StillIll;
+        if bed.unhealthy.is_some() || prospects::still_wrong(&world.facts(&key).views, &place.node).is_some()
+        {
+            return Again::StillUnhealthy;
         }
         if let Some(why) = &bed.unseen {
             return unseen(why);

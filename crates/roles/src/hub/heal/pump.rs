@@ -17,22 +17,22 @@ use super::eyes::Places;
 
 /// News are looked for so often; that costs nothing where there are none.
 const TICK: Duration = Duration::from_millis(500);
-/// Claims looked at before others get a turn.
+/// Claims visited before others get a turn.
 const BATCH: usize = 500;
 
 pub(super) struct Pump {
     world: Arc<Mutex<World>>,
     places: Places,
     handle: Handle,
-    /// What the healer was told is ill, and why.
+    /// What the healer knows to be unhealthy, and why.
     open: HashMap<ClaimKey, BTreeMap<Place, Reason>>,
     waiting: BTreeSet<ClaimKey>,
 }
 
-/// What is ill of a claim's volume and can be mended, by where.
-fn ill(patient: &Patient) -> BTreeMap<Place, (Reason, Option<Timestamp>)> {
+/// What is unhealthy of a claim's volume and can be repaired, by where.
+fn unhealthy(patient: &Patient) -> BTreeMap<Place, (Reason, Option<Timestamp>)> {
     let beds = patient.beds.iter();
-    beds.filter_map(|bed| Some((place(patient, &bed.node), bed.ill.clone()?))).collect()
+    beds.filter_map(|bed| Some((place(patient, &bed.node), bed.unhealthy.clone()?))).collect()
 }
 
 fn place(patient: &Patient, node: &str) -> Place {
@@ -44,13 +44,13 @@ impl Pump {
         Self { world, places, handle, open: HashMap::new(), waiting: BTreeSet::new() }
     }
 
-    /// Hands over what earlier processes did, before anything else is told.
+    /// Hands over what earlier processes did, before anything else is reported.
     pub(super) fn remember(&mut self, policy: &Policy, deadlines: Deadlines) {
         let now = Timestamp::now();
         let all = self.world.lock().heals();
         for (key, heals) in all {
             let Some(patient) = self.world.lock().patient(&key) else { continue };
-            let since = patient.beds.iter().filter_map(|bed| bed.ill.as_ref());
+            let since = patient.beds.iter().filter_map(|bed| bed.unhealthy.as_ref());
             let since = since.map(|(_, since)| since.unwrap_or(now)).min();
             if let Some(memory) = memory::recreated(&heals, since, now, policy, deadlines) {
                 let volume = Place::new(&*patient.driver, &*patient.handle, "").volume();
@@ -61,18 +61,18 @@ impl Pump {
                 }
             }
             for bed in &patient.beds {
-                let ill = bed.ill.clone().map(|(reason, since)| (reason, since.unwrap_or(now)));
-                let since = ill.as_ref().map(|(_, since)| *since);
+                let unhealthy = bed.unhealthy.clone().map(|(reason, since)| (reason, since.unwrap_or(now)));
+                let since = unhealthy.as_ref().map(|(_, since)| *since);
                 let Some(memory) = memory::remembered(&heals, &bed.node, since, now, policy, deadlines)
                 else {
                     continue;
                 };
                 let place = place(&patient, &bed.node);
-                if let Some((reason, _)) = &ill {
+                if let Some((reason, _)) = &unhealthy {
                     self.keep(&key, &place, reason);
                 }
                 let (pv, memory) = (patient.volume.clone(), Box::new(memory));
-                if !self.handle.tell(Trigger::Remembered { place, pv, memory, ill }) {
+                if !self.handle.tell(Trigger::Remembered { place, pv, memory, unhealthy }) {
                     tracing::warn!(
                         "{key}: what was tried before could not be remembered, there is too much of it"
                     );
@@ -103,23 +103,23 @@ impl Pump {
     /// Answers whether the healer had room for it.
     fn take_in(&mut self, key: &ClaimKey) -> bool {
         let patient = self.world.lock().patient(key);
-        let now_ill = patient.as_ref().map(ill).unwrap_or_default();
+        let now_unhealthy = patient.as_ref().map(unhealthy).unwrap_or_default();
         let before = self.open.get(key).cloned().unwrap_or_default();
         if let Some(patient) = &patient {
-            for (place, (reason, since)) in &now_ill {
+            for (place, (reason, since)) in &now_unhealthy {
                 if before.get(place) == Some(reason) {
                     continue;
                 }
                 let since = since.unwrap_or_else(Timestamp::now);
                 let (place, pv, reason) = (place.clone(), patient.volume.clone(), reason.clone());
                 self.keep(key, &place, &reason);
-                if !self.handle.tell(Trigger::Ill { place: place.clone(), pv, reason, since }) {
+                if !self.handle.tell(Trigger::Unhealthy { place: place.clone(), pv, reason, since }) {
                     self.drop_place(key, &place);
                     return false;
                 }
             }
         }
-        for place in before.keys().filter(|place| !now_ill.contains_key(place)) {
+        for place in before.keys().filter(|place| !now_unhealthy.contains_key(place)) {
             let used = |patient: &Patient| patient.beds.iter().any(|bed| *bed.node == *place.node);
             let trigger = if patient.as_ref().is_some_and(used) {
                 Trigger::Cleared { place: place.clone() }

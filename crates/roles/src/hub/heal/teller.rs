@@ -21,7 +21,7 @@ const TRIES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Tells, and hands on what is to be kept.
+/// Reports, and hands on what is to be kept.
 pub(super) struct Voice {
     keeper: Arc<Keeper>,
     notes: Arc<Notes>,
@@ -40,12 +40,12 @@ pub(super) fn pair(keeper: Arc<Keeper>, notes: Arc<Notes>, deadlines: Deadlines)
     (Voice { keeper: keeper.clone(), notes, entries, deadlines }, Scribe { keeper, entries: received })
 }
 
-/// What tells one try of a place from all others.
+/// What distinguishes one try of a place from all others.
 pub(super) fn try_name(place: &Place, nth: u32, began: Timestamp) -> String {
     format!("{}/{}@{} {nth} {}", place.driver, place.handle, place.node, began.as_second())
 }
 
-/// Told again after a restart it is the same: a try by when it began, a refusal by the trouble that it is about.
+/// Sent again after a restart it is the same: a try by when it began, a refusal by the trouble that it is about.
 fn which(record: &Record) -> String {
     let Some(place) = &record.place else { return String::new() };
     match (&record.news, record.attempt) {
@@ -177,7 +177,7 @@ impl Scribe {
         while let Some((key, entry)) = self.entries.recv().await {
             write(&self.keeper, &key, |before| Ok(memory::noted(before, &entry))).await;
         }
-        // Nobody is left to tell anything.
+        // No receiver is left.
         std::future::pending().await
     }
 }

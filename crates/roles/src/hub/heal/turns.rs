@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Requests that are carried out concurrently.
-const AT_ONCE: usize = 32;
+const TOGETHER: usize = 32;
 /// Of them, those of one namespace.
 const PER_NAMESPACE: usize = 4;
 /// Requests that wait, in all and of one namespace. A claim has one at most: its label holds no more.
@@ -42,7 +42,7 @@ impl<T> Turns<T> {
 
     /// The next one that may begin. [`done`](Self::done) must follow.
     pub(super) fn next(&mut self) -> Option<(Key, T)> {
-        if self.running.len() >= AT_ONCE {
+        if self.running.len() >= TOGETHER {
             return None;
         }
         let mut busy = BTreeMap::<&str, usize>::new();
@@ -106,6 +106,6 @@ mod tests {
                 turns.add(key(&namespace.to_string(), claim), ());
             }
         }
-        assert_eq!(std::iter::from_fn(|| turns.next()).count(), AT_ONCE);
+        assert_eq!(std::iter::from_fn(|| turns.next()).count(), TOGETHER);
     }
 }

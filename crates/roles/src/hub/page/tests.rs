@@ -10,14 +10,14 @@ fn stored(history: &serde_json::Value) -> VolumeHealthStatus {
 fn only_another_headline_is_news() {
     let key = ClaimKey::new("shop", "data");
     let line = |time: &str, health: &str| json!({"time": time, "health": health, "message": "m"});
-    let (well, ill) =
+    let (well, unhealthy) =
         (line("2026-08-21T10:00:00Z", "Healthy"), line("2026-08-21T10:05:00Z", "HealthFailure"));
-    let (first, second) = (stored(&json!([well])), stored(&json!([ill, well])));
+    let (first, second) = (stored(&json!([well])), stored(&json!([unhealthy, well])));
     assert!(news(&key, None, &first).is_none(), "a new object that says that all is well");
     assert!(news(&key, None, &second).is_some(), "a new object that says that something is wrong");
     assert!(news(&key, Some(&second), &second).is_none());
-    let told = news(&key, Some(&first), &second).expect("another headline");
-    assert_eq!((told.known_as.as_deref(), told.warning), (Some("shop/data"), true));
+    let reported = news(&key, Some(&first), &second).expect("another headline");
+    assert_eq!((reported.known_as.as_deref(), reported.warning), (Some("shop/data"), true));
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn what_cannot_be_seen_is_said() {
 const CLAIMS: usize = 100_000;
 const NODES: usize = 1_000;
 
-/// A world as the watches leave it: each claim is used by a pod, and one in a hundred is ill.
+/// A world as the watches leave it: each claim is used by a pod, and one in a hundred is unhealthy.
 fn large_world() -> World {
     let mut world = World::default();
     let node = |number: usize| format!("worker-{:04}", number % NODES);

@@ -70,7 +70,7 @@ pub(in crate::page) fn volume(about: &About, shown: &Volume<'_>) -> Markup {
         }
         @if !heals.is_empty() { (attempts(heals, *now)) }
         section aria-labelledby="told" {
-            h2 #told { "What was reported" }
+            h2 #reported { "What was reported" }
             @if story.is_empty() { p.muted { "Nothing yet." } } @else { (listed(story)) }
         }
     };

@@ -111,7 +111,7 @@ impl Clinic {
         self.agent = Some(stage.companion("agent", command));
     }
 
-    /// Starts the hub with its healer, which is quick in all it does unless it is told otherwise.
+    /// Starts the hub with its healer, which is quick in all it does unless a test sets something else.
     pub(super) fn start_hub(&mut self, arguments: &[&str]) {
         let stage = &self.stage;
         let kubeconfig = self.file("hub.kubeconfig");
@@ -177,7 +177,7 @@ impl Clinic {
         asked
     }
 
-    /// Waits until each of the claims that are mended without asking was asked about since then, if it is one of these.
+    /// Waits until each of the claims that are repaired without asking was asked about since then, if it is one of these.
     pub(super) fn checked(&self, before: &BTreeMap<String, usize>, which: impl Fn(&str) -> bool) {
         let all = self.mendable();
         let wanted: Vec<_> = all.iter().filter(|(claim, _)| which(claim)).map(|(_, volume)| volume).collect();
@@ -195,7 +195,7 @@ impl Clinic {
         assert_eq!(self.asked_since(before), once);
     }
 
-    /// All claims that are mended without asking, with their PersistentVolumes.
+    /// All claims that are repaired without asking, with their PersistentVolumes.
     fn mendable(&self) -> BTreeMap<String, String> {
         let claims = self.stage.kubectl(&["get", "pvc", "-o", "json"]);
         let claims: Value = serde_json::from_str(&claims).unwrap();

@@ -8,7 +8,7 @@ use volmedic_testkit::IMAGE;
 
 use super::clinic::Clinic;
 
-/// Numbers, one in a line, through the open file; and a name written anew each time.
+/// Numbers, one in a line, through the open file; and a name written again each time.
 const SCRIPT: &str = "trap 'exit 0' TERM; exec 3>>/data/log; n=0
 while echo $n >&3 && echo $n > /data/last; do n=$((n+1)); usleep 100000; done; exit 1";
 

@@ -158,7 +158,7 @@ async fn a_pod_without_a_controller_stays_and_so_do_the_others_of_its_volume() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fifty_claims_at_once_pull_the_brake() {
+async fn fifty_claims_immediately_pull_the_brake() {
     let sim = Sim::new();
     for claim in 0..50 {
         sim.pod(&format!("v{claim}"), "n0", "web", false);
@@ -210,7 +210,7 @@ async fn a_new_probe_right_before_the_first_eviction_decides() {
         let probes = sim.land.lock().probes;
         let handle = hub.handle.clone();
         let answer = handle.person("ns", "v", false).await.unwrap();
-        assert!(matches!(&answer[..], [(_, Answer::Mended(_))]), "{answer:?}");
+        assert!(matches!(&answer[..], [(_, Answer::Healed(_))]), "{answer:?}");
         assert_eq!((sim.evictions().len(), sim.land.lock().probes), (1, probes), "{text}");
     }
     let sim = Sim::new();

@@ -58,7 +58,7 @@ pub(super) struct Land {
     pub(super) heals: BTreeMap<String, Vec<Heal>>,
     /// Reported as lost, by when they began. One event each, however often it is reported.
     pub(super) lost: BTreeSet<Timestamp>,
-    pub(super) told: Vec<Record>,
+    pub(super) reported: Vec<Record>,
     /// Since when the agent reports each place as unhealthy, whichever hub runs.
     pub(super) since: BTreeMap<Place, Timestamp>,
     pub(super) made: usize,
@@ -96,7 +96,7 @@ impl Sim {
             requests: 0,
             heals: BTreeMap::new(),
             lost: BTreeSet::new(),
-            told: Vec::new(),
+            reported: Vec::new(),
             since: BTreeMap::new(),
             made: 0,
         };
@@ -142,12 +142,12 @@ impl Sim {
 
     pub(super) fn reasons(&self) -> Vec<&'static str> {
         let land = self.land.lock();
-        let places = land.told.iter().filter(|record| record.place.is_some());
+        let places = land.reported.iter().filter(|record| record.place.is_some());
         places.map(|record| record.news.reason()).collect()
     }
 
     pub(super) fn says(&self, text: &str) -> bool {
-        self.land.lock().told.iter().any(|record| record.text().contains(text))
+        self.land.lock().reported.iter().any(|record| record.text().contains(text))
     }
 
     /// What the API server has, if it answers.
@@ -188,8 +188,8 @@ impl Sim {
         let mut tasks = JoinSet::new();
         for (claim, heals) in stored {
             let volume = place(&claim).volume();
-            let ill = self.unhealthy().iter().any(|place| *place.handle == *claim).then_some(now);
-            if let Some(memory) = memory::recreated(&heals, ill, now, &self.policy, deadlines) {
+            let unhealthy = self.unhealthy().iter().any(|place| *place.handle == *claim).then_some(now);
+            if let Some(memory) = memory::recreated(&heals, unhealthy, now, &self.policy, deadlines) {
                 assert!(handle.tell(Trigger::Recreated { volume, memory: Box::new(memory) }));
             }
             for (begun, until) in memory::unfinished(&heals, deadlines) {
@@ -211,7 +211,12 @@ impl Sim {
                 for place in bad.difference(&known) {
                     let reason = WellKnown::StaleHandle.into();
                     let since = sim.land.lock().since[place];
-                    triggers.tell(Trigger::Ill { place: place.clone(), pv: "pv".into(), reason, since });
+                    triggers.tell(Trigger::Unhealthy {
+                        place: place.clone(),
+                        pv: "pv".into(),
+                        reason,
+                        since,
+                    });
                 }
                 for place in known.difference(&bad) {
                     let place = place.clone();
@@ -354,7 +359,7 @@ impl Surgeon for Sim {
 impl Eyes for Sim {
     async fn again(&self, place: &Place) -> Again {
         match (self.unhealthy().contains(place), self.used(place)) {
-            (true, _) => Again::StillIll,
+            (true, _) => Again::StillUnhealthy,
             (false, true) => Again::Well,
             (false, false) => Again::NotSeen("no pod uses it there any more".into()),
         }
@@ -379,7 +384,7 @@ impl Eyes for Sim {
     }
 
     fn at_new_pod(&self, _: &ObjectRef, place: &Place, _: bool) -> Again {
-        if self.unhealthy().contains(place) { Again::StillIll } else { Again::Well }
+        if self.unhealthy().contains(place) { Again::StillUnhealthy } else { Again::Well }
     }
 
     fn in_use(&self, _: Option<&str>) -> Option<usize> {
@@ -396,7 +401,7 @@ impl Nodes for Sim {
 impl Teller for Sim {
     fn tell(&self, record: &Record) {
         let mut land = self.land.lock();
-        land.told.push(record.clone());
+        land.reported.push(record.clone());
         if !matches!(record.news, News::Started { .. })
             && let (Some(place), Some(entry)) = (&record.place, record.entry())
         {

@@ -74,7 +74,7 @@ fn until(sim: &Sim, what: &str, fact: impl Fn(&Land) -> bool) -> impl Future<Out
 /// The reports of failed attempts: text, and whether pods may have been evicted.
 fn failures(sim: &Sim) -> Vec<(String, bool)> {
     let land = sim.land.lock();
-    let failed = land.told.iter().filter_map(|record| match &record.news {
+    let failed = land.reported.iter().filter_map(|record| match &record.news {
         News::Failed { asked, .. } => Some((record.text(), *asked)),
         _ => None,
     });
@@ -248,7 +248,7 @@ async fn a_person_overrides_a_mode_that_changes_meanwhile_but_not_off() {
         sim.land.lock().mode = Some(mode);
         let answer = asked.await.unwrap().unwrap();
         assert_eq!(sim.evictions().len(), expected, "{mode}");
-        let healed = matches!(&answer[..], [(_, Answer::Mended(_))]);
+        let healed = matches!(&answer[..], [(_, Answer::Healed(_))]);
         assert_eq!(healed, expected == 3, "{mode}: {answer:?}");
     }
 }

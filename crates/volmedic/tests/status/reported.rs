@@ -33,8 +33,9 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 }
 
 /// Times become TIME and ages AGE, the server's release RELEASE and its port PORT; gaps between columns are three blanks.
-pub(crate) fn redact(told: &str) -> String {
-    told.lines()
+pub(crate) fn redact(reported: &str) -> String {
+    reported
+        .lines()
         .flat_map(|line| {
             [
                 redact_line(line),
@@ -90,18 +91,18 @@ fn redact_line(line: &str) -> String {
 /// Compares with what is kept. To renew it after a change that was meant: `UPDATE_TRANSCRIPTS=1 cargo test`.
 ///
 /// Where releases of Kubernetes without health in claims are answered otherwise, a second folder has what they get.
-pub(crate) fn assert_transcript(folder: &str, name: &str, told: &str) {
+pub(crate) fn assert_transcript(folder: &str, name: &str, reported: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder).join("transcripts");
     let (usual, older) = (folder.join(name), folder.join("without-claim-health").join(name));
     let renew = std::env::var_os("UPDATE_TRANSCRIPTS").is_some();
     let kept = |file: &Path| fs::read_to_string(file).unwrap_or_default();
-    let differs = older.exists() || (renew && kept(&usual) != told);
+    let differs = older.exists() || (renew && kept(&usual) != reported);
     let file = if differs && !server_has(Feature::ClaimHealth) { older } else { usual };
     if renew {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(&file, told).unwrap();
+        fs::write(&file, reported).unwrap();
     }
-    assert_eq!(told, kept(&file), "it is not what it was; if that is meant, renew {}", file.display());
+    assert_eq!(reported, kept(&file), "it is not what it was; if that is meant, renew {}", file.display());
 }
 
 /// A kubeconfig whose server is this.

@@ -1,4 +1,4 @@
-//! Everything the agent told on pods.
+//! Everything the agent reported on pods.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ const CONDITIONS: [&str; 4] = ["VolumeUnmounted", "ReadOnlyFilesystem", "OutOfCa
 
 /// One event on a pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Told {
+pub(super) struct Reported {
     pub(super) pod: String,
     pub(super) reason: String,
     pub(super) condition: String,
@@ -23,19 +23,20 @@ pub(super) struct Told {
 }
 
 /// All of it, in an order of its own.
-pub(super) fn told(stage: &Stage) -> Vec<Told> {
+pub(super) fn reported(stage: &Stage) -> Vec<Reported> {
     let events = stage.kubectl(&["get", "events", "-o", "json"]);
     let events: Value = serde_json::from_str(&events).unwrap();
-    let mut told: Vec<Told> = events["items"].as_array().unwrap().iter().filter_map(of_agent).collect();
-    told.sort();
-    told
+    let mut reported: Vec<Reported> =
+        events["items"].as_array().unwrap().iter().filter_map(of_agent).collect();
+    reported.sort();
+    reported
 }
 
-fn of_agent(event: &Value) -> Option<Told> {
+fn of_agent(event: &Value) -> Option<Reported> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let ours = event["source"]["component"] == "volmedic-agent" && event["involvedObject"]["kind"] == "Pod";
     let message = text(&event["message"]);
-    ours.then(|| Told {
+    ours.then(|| Reported {
         pod: text(&event["involvedObject"]["name"]),
         reason: text(&event["reason"]),
         condition: CONDITIONS.into_iter().find(|name| message.contains(name)).unwrap_or("?").to_owned(),
@@ -45,29 +46,29 @@ fn of_agent(event: &Value) -> Option<Told> {
     })
 }
 
-/// What was told on a pod by the host's own checks: reason, condition, how often.
+/// What was reported on a pod by the host's own checks: reason, condition, how often.
 pub(super) fn from_host(stage: &Stage, pod: &str) -> Vec<(&'static str, &'static str, u64)> {
     let known =
         |names: &[&'static str], name: &str| names.iter().copied().find(|one| *one == name).unwrap_or("?");
-    let told = told(stage);
-    let of_pod = told.iter().filter(|one| one.by_host && one.pod == pod);
+    let reported = reported(stage);
+    let of_pod = reported.iter().filter(|one| one.by_host && one.pod == pod);
     of_pod.map(|one| (known(&REASONS, &one.reason), known(&CONDITIONS, &one.condition), one.count)).collect()
 }
 
-/// Waits until everything that was told is told to be over, by everybody who told it, but this; and this to be told by both
+/// Waits until everything that was reported is reported to be over, by all who reported it, but this; and this to be reported by both
 /// the host's own checks and the driver's. Then nothing more is on its way.
 pub(super) fn settled(stage: &Stage, standing: Option<(&str, &str)>) {
     stage.wait(&format!("all is over but {standing:?}"), || {
-        let all = told(stage);
-        let is_over = |one: &Told| {
-            let closes = |other: &&Told| {
+        let all = reported(stage);
+        let is_over = |one: &Reported| {
+            let closes = |other: &&Reported| {
                 other.reason != ABNORMAL
                     && (&other.pod, &other.condition, other.by_host)
                         == (&one.pod, &one.condition, one.by_host)
             };
             all.iter().any(|other| closes(&other))
         };
-        let stands = |one: &Told| standing == Some((&one.pod, &one.condition));
+        let stands = |one: &Reported| standing == Some((&one.pod, &one.condition));
         let abnormal = || all.iter().filter(|one| one.reason == ABNORMAL);
         let open = abnormal().filter(|one| !stands(one) && !is_over(one)).count();
         let by_all = standing.is_none()

@@ -8,27 +8,27 @@ use crate::healer::ports::{Cluster, Eyes, Nodes, Surgeon, Teller};
 use crate::healer::record::{Attempt, News, Record};
 use crate::mode::Mode;
 use crate::place::Place;
-use crate::triage::{Ticket, Told};
+use crate::triage::{RefusalReport, Ticket};
 
 impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
-    /// Told without a ticket: whom it concerns has to be found out first, and whether they want to hear it.
-    pub(super) fn skip(&mut self, told: Told) {
-        let Told { place, refusal, complaint } = told;
+    /// Reported without a ticket: whom it concerns has to be found out first, and whether they want an event.
+    pub(super) fn skip(&mut self, reported: RefusalReport) {
+        let RefusalReport { place, refusal, complaint } = reported;
         self.metrics.skip(&place.driver, refusal.label());
         let (cluster, teller) = (self.cluster.clone(), self.teller.clone());
         let (rules, recreate_rules) = (self.options.rules.clone(), self.options.recreate_rules.clone());
         let recreates = self.options.policy.has(Remedy::RecreatePods);
         let (pv, at) = (self.pvs.get(&place).cloned().unwrap_or_default(), self.clock.now());
-        let telling = self.telling.clone();
+        let reporting = self.reporting.clone();
         self.start(async move {
-            let _turn = telling.acquire().await;
+            let _turn = reporting.acquire().await;
             let mut about = Vec::new();
             if let Ok(details) = cluster.details(&place, &pv).await {
                 let off = details.ruling(&rules).mode == Mode::Off;
                 let all_off =
                     off && !(recreates && details.recreate(&recreate_rules).ruling.mode != Mode::Off);
                 if all_off || details.filtered.is_some() {
-                    return Done::Told;
+                    return Done::RefusalReport;
                 }
                 if let Some(claim) = &details.claim {
                     about = audience(&*cluster, &place, claim).await;
@@ -49,7 +49,7 @@ impl<C: Cluster, S: Surgeon, E: Eyes, N: Nodes, T: Teller> Ward<C, S, E, N, T> {
             };
             record.log();
             teller.tell(&record);
-            Done::Told
+            Done::RefusalReport
         });
     }
 

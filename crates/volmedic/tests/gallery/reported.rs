@@ -1,4 +1,4 @@
-//! What the agent tells, as it arrives: a watch on the events of a namespace.
+//! What the agent reports, as it arrives: a watch on the events of a namespace.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -52,14 +52,14 @@ impl Tale {
     }
 }
 
-/// Everything that was told in a namespace since the watch began.
+/// Everything that was reported in a namespace since the watch began.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Told(Arc<Mutex<Vec<Tale>>>);
+pub(crate) struct Reported(Arc<Mutex<Vec<Tale>>>);
 
-impl Told {
+impl Reported {
     pub(crate) async fn watch(client: &Client, namespace: &str) -> Self {
-        let told = Self::default();
-        let kept = told.clone();
+        let reported = Self::default();
+        let kept = reported.clone();
         let api: Api<Event> = Api::namespaced(client.clone(), namespace);
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         tokio::spawn(async move {
@@ -77,20 +77,20 @@ impl Told {
             }
         });
         tokio::time::timeout(PATIENCE, is_ready).await.unwrap().unwrap();
-        told
+        reported
     }
 
     pub(crate) fn all(&self) -> Vec<Tale> {
         self.0.lock().unwrap().clone()
     }
 
-    /// What was told on an object from a vantage.
+    /// What was reported on an object from a vantage.
     pub(crate) fn on(&self, object: &str, vantage: &str) -> Vec<Tale> {
         let all = self.0.lock().unwrap();
         all.iter().filter(|tale| tale.on == object && tale.vantage == vantage).cloned().collect()
     }
 
-    /// Waits until something is told; answers when that was, or all that was told instead.
+    /// Waits until something is reported; answers when that was, or all that was reported instead.
     pub(crate) async fn wait(
         &self,
         object: &str,
@@ -104,20 +104,20 @@ impl Told {
                 return Ok(seen);
             }
             if Instant::now() > deadline {
-                let told: Vec<_> = self.all().into_iter().filter(|tale| tale.on == object).collect();
-                return Err(format!("there is {told:#?}"));
+                let reported: Vec<_> = self.all().into_iter().filter(|tale| tale.on == object).collect();
+                return Err(format!("there is {reported:#?}"));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// Waits for this to be told.
-    pub(crate) async fn told(&self, object: &str, vantage: &str, what: &str) -> Result<Instant, String> {
+    /// Waits for this to be reported.
+    pub(crate) async fn reported(&self, object: &str, vantage: &str, what: &str) -> Result<Instant, String> {
         let is_it = |tales: &[Tale]| Some(tales.iter().find(|tale| tale.open && tale.what == what)?.seen);
         self.wait(object, vantage, is_it).await.map_err(|there| format!("{what} is not told; {there}"))
     }
 
-    /// Waits until everything that was told is said to be over.
+    /// Waits until everything that was reported is said to be over.
     pub(crate) async fn over(&self, object: &str, vantage: &str) -> Result<Instant, String> {
         let over = self.wait(object, vantage, |tales| {
             let all_over = latest(tales).values().all(|tale| !tale.open);
@@ -127,7 +127,7 @@ impl Told {
     }
 }
 
-/// The last word on everything that was told.
+/// The last word on everything that was reported.
 fn latest(tales: &[Tale]) -> BTreeMap<&str, &Tale> {
     tales.iter().map(|tale| (tale.what.as_str(), tale)).collect()
 }
