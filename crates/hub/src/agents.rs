@@ -222,7 +222,7 @@ mod tests {
         for second in (0..600).step_by(30) {
             assert!(agents.tick(at(second), false).is_empty());
         }
-        assert!(agents.tick(at(620), true).is_empty(), "the time begins anew");
+        assert!(agents.tick(at(620), true).is_empty(), "the time starts over");
         assert_eq!(agents.tick(at(700), true).len(), 1);
     }
 

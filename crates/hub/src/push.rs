@@ -316,7 +316,7 @@ mod tests {
                 let one = r["conditions"][0].clone();
                 r["conditions"] = json!([one, one]);
             },
-            "conditions[1].reason: Degraded/DiskDegrading is told twice",
+            "conditions[1].reason: Degraded/DiskDegrading is given twice",
         );
         refused(
             |r| {

@@ -289,7 +289,7 @@ mod tests {
             "other words for the same are no other time"
         );
         let well = Some(Some((Conditions::default(), at(9))));
-        assert_eq!(wanted(&job(&[], 9), false, Some(&stood)), well, "a recovery is told");
+        assert_eq!(wanted(&job(&[], 9), false, Some(&stood)), well, "a recovery is reported");
         let mut reminder = again;
         reminder.again = true;
         assert_eq!(wanted(&reminder, false, Some(&stood)), Some(Some((slow_now, at(1)))));

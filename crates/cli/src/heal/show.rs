@@ -30,7 +30,7 @@ pub(super) fn table(claim: &str, reply: &Reply) -> String {
 
 fn words(outcome: Word) -> &'static str {
     match outcome {
-        Word::Well => "well, says the node plugin",
+        Word::Well => "healthy, says the node plugin",
         Word::StillUnhealthy => "still unhealthy, says the node plugin",
         Word::Failed => "failed",
         Word::Refused => "not healed",
@@ -85,8 +85,8 @@ mod tests {
         ];
         assert_eq!(
             table("data", &Reply { places, omitted: 2 }),
-            "v1 of fuse.example.net on worker-1: not repaired\n  - healing is off by default\n  - the node is cordoned\n\
-             v1 of fuse.example.net on worker-2: well, says the node plugin\n  - mounter  [31mrestarted \n\
+            "v1 of fuse.example.net on worker-1: not healed\n  - healing is off by default\n  - the node is cordoned\n\
+             v1 of fuse.example.net on worker-2: healthy, says the node plugin\n  - mounter  [31mrestarted \n\
              and on 2 more nodes\n"
         );
         let places =
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(
             markdown("data", &Reply { places, omitted: 2 }),
             "## Healing the claim `data`\n\n| Node | Volume | Driver | Outcome | Why |\n|---|---|---|---|---|\n\
-             | `worker-1` | `v1` | `fuse.example.net` | not repaired | healing &#124; is off; the \\`node\\` is cordoned |\n\n\
+             | `worker-1` | `v1` | `fuse.example.net` | not healed | healing &#124; is off; the \\`node\\` is cordoned |\n\n\
              And on 2 more nodes.\n"
         );
         let nowhere = vec![reported("", Word::Failed, &["it does not exist"])];

@@ -172,7 +172,7 @@ fn an_attempt_to_recreate_pods_that_was_under_way_is_waited_for() {
     let found = of_pods(&lost, Some(50), 702).unwrap();
     assert_eq!((found.tries, found.not_before), (1, Some(at(700))));
     let why = begun(&open, &started(130, "n", 1), Deadlines::from(DEADLINE)).unwrap_err();
-    assert!(why.contains("somebody else began"), "{why}");
+    assert!(why.contains("another actor began"), "{why}");
     // Its end takes its place, and that of the node plugin's attempt does not.
     let other = [&open[..], &[started(90, "n", 1)]].concat();
     let after = noted(&other, &pods(150, HealOutcome::Succeeded, "n", 1, "well"));

@@ -171,7 +171,7 @@ fn an_object_appears_with_trouble_and_goes_a_day_after_recovery() {
     let first = stored(at(1), &unhealthy, None).expect("ill claims have an object");
     let recovered = decide(at(2), &well, Some(&first), KEEP);
     assert_eq!(recovered.due, Some(at(2 + 24 * 60)));
-    let Action::Write(second) = recovered.action else { panic!("a recovery is told") };
+    let Action::Write(second) = recovered.action else { panic!("a recovery is reported") };
     assert_eq!(second.headline.health, HealthWord::Healthy);
     assert_eq!(second.headline.message, "nothing wrong is seen by host/a");
     assert_eq!(second.conditions[0].status, ConditionStatus::True);

@@ -18,7 +18,7 @@ use super::stage::{Driver, PATIENCE, Volume};
 pub(crate) const TESTS: &[Test] = &[
     ("the_newer_dialect_tells_health_and_usage", newer),
     ("the_older_dialect_tells_a_condition_with_the_usage", older),
-    ("a_driver_that_restarts_with_another_dialect_is_asked_anew", restarted),
+    ("a_driver_that_restarts_with_another_dialect_is_asked_again", restarted),
     ("a_frozen_driver_is_told_from_a_frozen_volume", frozen),
     ("errors_of_the_driver_never_look_like_health", errors),
 ];

@@ -264,7 +264,7 @@ fn hung() {
         let stuck = scope.spawn(|| look(&host, &of_frozen));
         let end = Instant::now() + PATIENCE;
         while host.helpers().counts().running == 0 {
-            assert!(Instant::now() < end, "the frozen volume is not looked at");
+            assert!(Instant::now() < end, "the frozen volume is not checked");
             std::thread::yield_now();
         }
         let meanwhile = host.look(&of_frozen).sight;

@@ -75,6 +75,6 @@ async fn planted_files_are_neither_followed_nor_waited_for() {
     let agent = stage.watching(&[]).await;
     stage.harm(Fault::ReadOnly, &data);
     stage.event("web", ABNORMAL, &["ReadOnlyFilesystem", "host checks"]).await;
-    assert_eq!(agent.says("root:"), 0, "nothing of what a link leads to is told");
+    assert_eq!(agent.says("root:"), 0, "nothing of what a link leads to is reported");
     assert_eq!(agent.terminate(), Some(0));
 }

@@ -252,7 +252,7 @@ impl<'a> Case<'a> {
 
 /// The line about this, seen by the host's own checks, that `kubectl describe pod` shows.
 fn described(stage: &Stage, pod: &str, reason: &str, condition: &str) -> String {
-    stage.wait(&format!("{reason} {condition} is told on {pod}"), || {
+    stage.wait(&format!("{reason} {condition} is reported on {pod}"), || {
         let shown = stage.try_kubectl(&["describe", "pod", pod])?;
         let is_it = |line: &&str| [reason, condition, "host checks"].iter().all(|word| line.contains(word));
         shown.lines().find(is_it).map(str::to_owned).ok_or(shown)

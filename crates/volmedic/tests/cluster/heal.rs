@@ -111,7 +111,7 @@ fn each_in_its_own_way(clinic: &Clinic, writers: &[Writer; 3]) {
         assert_eq!(reported::wait(clinic, &object, SKIPPED, &would).count, 1);
         assert!(reported::on(clinic, &object, STARTED).is_empty());
     }
-    assert!(clinic.mounter(&observe.handle).is_none(), "somebody mended what is only observed");
+    assert!(clinic.mounter(&observe.handle).is_none(), "a healer healed what is only observed");
     clinic.annotate("observe", "heal", "auto");
     observe.goes_on(clinic);
     for writer in writers {
@@ -127,7 +127,7 @@ fn reports_its_story(clinic: &Clinic, object: &str) {
     let started = reported::wait(clinic, object, STARTED, &["because of"]);
     assert!(mendable(&started), "{object}: {started:#?}");
     reported::wait(clinic, object, SUCCEEDED, &["the node plugin says that it is healthy"]);
-    let story = clinic.stage.wait(&format!("{object} tells that it is well"), || {
+    let story = clinic.stage.wait(&format!("{object} says that it is healthy"), || {
         let story = reported::story(clinic, object, &[ABNORMAL, STARTED, SUCCEEDED, NORMAL]);
         let last = |reason: &str| story.iter().rposition(|one| one.reason == reason);
         let over = last(ABNORMAL).is_some_and(|unhealthy| last(NORMAL).is_some_and(|well| unhealthy < well));
@@ -177,11 +177,11 @@ fn killed_in_the_middle(clinic: &mut Clinic, writer: &Writer) {
     writer.goes_on(clinic);
     clinic.start_hub(&HASTY);
     clinic.stage.agent_looks(2);
-    assert_eq!(reported::times(clinic, &writer.pvc(), STARTED), started + 1, "it was mended twice");
+    assert_eq!(reported::times(clinic, &writer.pvc(), STARTED), started + 1, "it was healed twice");
     assert_eq!(
         clinic.mounter(&writer.handle).expect("a mounter").generation,
         lives + 1,
-        "it was mended twice"
+        "it was healed twice"
     );
     writer.is_unharmed(clinic);
 }
@@ -252,7 +252,7 @@ fn held_by_the_brake(clinic: &mut Clinic) {
     for handle in &handles {
         clinic.kill_mounter(handle).expect("a mounter to kill");
     }
-    let outage = ["are ill at once", "looks like an outage"];
+    let outage = ["are unhealthy at the same time", "looks like an outage"];
     // Reported of each, so each was judged.
     clinic.stage.wait("all are skipped", || {
         let reported = reported::everything(clinic).into_iter();
@@ -277,11 +277,11 @@ fn held_by_the_brake(clinic: &mut Clinic) {
         "--heal-per-node=8",
         "--heal-cooldown=1s",
     ]);
-    clinic.stage.wait("all are mended", || {
+    clinic.stage.wait("all are healed", || {
         let dead = handles.iter().filter(|handle| clinic.mounter(handle).is_none()).count();
         if dead == 0 { Ok(()) } else { Err(format!("{dead} are not")) }
     });
-    say(&format!("{CROWD} volumes mended {:.1} s after the brake was off", released.elapsed().as_secs_f32()));
+    say(&format!("{CROWD} volumes healed {:.1} s after the brake was off", released.elapsed().as_secs_f32()));
 }
 
 fn crowded(number: usize) -> String {

@@ -182,7 +182,7 @@ fn health_is_reported(stage: &Stage, claim: &str) {
     let volume = stage.kubectl(&["get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"]);
     let handle = stage.kubectl(&["get", "pv", &volume, "-o", "jsonpath={.spec.csi.volumeHandle}"]);
     let reported = |reason: &str| {
-        stage.wait(&format!("{reason} is told on {claim}"), || {
+        stage.wait(&format!("{reason} is reported on {claim}"), || {
             let shown = stage.try_kubectl(&["describe", "pvc", claim])?;
             let line = shown.lines().find(|line| line.contains(reason)).map(str::to_owned);
             line.ok_or(shown)
@@ -199,7 +199,7 @@ fn health_is_reported(stage: &Stage, claim: &str) {
     stage.fault("clear", "drive-bad", &handle);
     let normal = reported("VolumeConditionNormal");
     assert!(normal.contains("Normal"), "{normal}");
-    stage.wait("the kubelet knows that the drive is well", || {
+    stage.wait("the kubelet knows that the drive is healthy", || {
         let left = stage.try_kubectl(&["get", &pod, "-o", &format!("jsonpath={said}")])?;
         if left.is_empty() || left == "[]" { Ok(()) } else { Err(left) }
     });

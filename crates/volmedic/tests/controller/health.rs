@@ -31,7 +31,7 @@ async fn story(capabilities: &[i32], appeared: &str) {
     }
     stage.event("lost", "VolumeConditionAbnormal", "Inaccessible/VolumeNotFound").await;
     stage.wait_stored("lost", &["Inaccessible/VolumeNotFound"]).await;
-    assert!(stage.events("well").await.is_empty(), "nothing is told of a volume that is well");
+    assert!(stage.events("well").await.is_empty(), "nothing is reported of a volume that is healthy");
     assert_eq!(stage.events("sick").await.len(), 2, "one event for the trouble, one for its end");
     assert_eq!(controller.terminate(), Some(0));
 }

@@ -74,7 +74,7 @@ async fn the_other_takes_over_when_the_leader_is_killed_and_nothing_is_reported_
     standby.wait_log("watching").await;
     println!("the other replica watches {:.1} s after the leader was killed", began.elapsed().as_secs_f64());
     stage.rounds("ControllerListVolumeHealth", 3).await;
-    assert_eq!(stage.all_events().await, before, "nothing is told twice");
+    assert_eq!(stage.all_events().await, before, "nothing is given twice");
     let writes = stage.requests_of("standby").into_iter().filter(|r| r.is_write() && r.resource != "leases");
     assert_eq!(writes.count(), 0);
     stage.repair("sick");

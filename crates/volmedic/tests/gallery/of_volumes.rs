@@ -177,7 +177,7 @@ fn check_tales(row: Row, eyes: Eyes, expected: &str, tales: &[Tale]) -> Result<(
             && tale.message.contains("the kernel said: BTRFS");
         let follows = tale.what == "Inaccessible/RWIOError" || stopped || meanwhile;
         if tale.what != expected && !follows && !more {
-            return Err(format!("something else is told than {expected}: {tale:?}"));
+            return Err(format!("something else is reported than {expected}: {tale:?}"));
         }
     }
     Ok(())

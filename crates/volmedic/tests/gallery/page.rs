@@ -119,7 +119,7 @@ fn text(run: &Run) -> String {
         };
         writeln!(text, "| `{fault}` | {} | {kubelet} | {monitor} |", cells.join(" | ")).unwrap();
     }
-    text += "\n## What is well\n\n";
+    text += "\n## What is healthy\n\n";
     text += run.healthy.as_deref().unwrap_or("Not run.");
     text + "\n"
 }

@@ -30,7 +30,7 @@ async fn a_person_hears_what_would_be_done_and_has_it_done() {
     let (code, shown, log) = clinic.heal(&["data", "-n", namespace]).await;
     assert_eq!(
         (code, shown.as_str()),
-        (0, &*format!("{place}: well, says the node plugin\n  - mounter restarted\n")),
+        (0, &*format!("{place}: healthy, says the node plugin\n  - mounter restarted\n")),
         "{log}"
     );
     assert_eq!(ward.asked("data"), 1);
@@ -41,7 +41,7 @@ async fn a_person_hears_what_would_be_done_and_has_it_done() {
     ward.patch_node(json!({"unschedulable": true})).await;
     let cordoned = "the node is cordoned, so somebody may be at work there";
     let expected =
-        format!("{place}: not mended\n  - healing is off by the claim's annotation\n  - {cordoned}\n");
+        format!("{place}: not healed\n  - healing is off by the claim's annotation\n  - {cordoned}\n");
     eventually("each guard is shown", async || {
         clinic.heal(&["data", "-n", namespace, "--dry-run"]).await.1 == expected
     })
@@ -62,7 +62,7 @@ async fn a_person_hears_when_it_did_not_help() {
     known(&clinic, &ward, "data").await;
     let (code, shown, _) = clinic.heal(&["data", "-n", &ward.stage.namespace]).await;
     assert_eq!(code, 1);
-    assert!(shown.ends_with("still ill, says the node plugin\n  - no luck\n"), "{shown}");
+    assert!(shown.ends_with("still unhealthy, says the node plugin\n  - no luck\n"), "{shown}");
     ward.end().await;
 }
 

@@ -12,7 +12,7 @@ async fn others_are_repaired(ward: &Ward, with: &[&str]) {
     ward.claim("witness", Some("auto")).await;
     let all: Vec<&str> = with.iter().copied().chain(["witness"]).collect();
     ward.unhealthy(&all).await;
-    eventually("another volume is mended", async || ward.asked("witness") > 0).await;
+    eventually("another volume is healed", async || ward.asked("witness") > 0).await;
 }
 
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn what_passes_by_itself_is_left_alone() {
     open(1).await;
     // It had time to act: what a person asks for is done meanwhile.
     let wish = ["witness", "-n", &ward.stage.namespace];
-    eventually("another volume is mended", async || clinic.heal(&wish).await.0 == 0).await;
+    eventually("another volume is healed", async || clinic.heal(&wish).await.0 == 0).await;
     assert_eq!((ward.asked("data"), ward.asked("witness")), (0, 1), "it has not lasted");
     ward.unhealthy(&[]).await;
     open(0).await;

@@ -43,7 +43,7 @@ async fn a_leader_that_slept_finds_that_another_has_repaired_it() {
     second.wait_log("healing is on").await;
     ward.wait_reported("data", "HealingSucceeded", "").await;
     signal(&first, Signal::CONT);
-    assert_eq!(first.ended(Duration::from_mins(1)), Some(1), "it begins anew");
+    assert_eq!(first.ended(Duration::from_mins(1)), Some(1), "it starts over");
     assert_eq!(first.says("HealingStarted"), 0, "{}", first.log());
     assert_eq!(ward.asked("data"), 1);
     let reasons = ward.reasons("data").await;

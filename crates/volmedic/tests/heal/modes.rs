@@ -14,7 +14,7 @@ async fn auto_repairs_and_reports_the_story_in_order() {
     ward.wait_reported("data", "HealingSucceeded", "(mounter restarted)").await;
     ward.unhealthy(&[]).await;
     for (kind, name) in [("PersistentVolumeClaim", "data"), ("Pod", "data")] {
-        eventually("the whole story is told", async || ward.events(kind, name).await.len() == 2).await;
+        eventually("the whole story is reported", async || ward.events(kind, name).await.len() == 2).await;
         let events = ward.events(kind, name).await;
         let reported: Vec<_> = events.iter().map(|(reason, _)| reason.as_str()).collect();
         assert_eq!(reported, ["HealingStarted", "HealingSucceeded"], "on the {kind}");

@@ -288,7 +288,7 @@ impl Ward {
 
     /// Waits for an event on the claim whose message has this in it.
     pub(crate) async fn wait_reported(&self, claim: &str, reason: &str, text: &str) {
-        eventually(&format!("{claim} is told {reason} {text}"), async || {
+        eventually(&format!("{claim} gets {reason} {text}"), async || {
             let events = self.events("PersistentVolumeClaim", claim).await;
             events.iter().any(|(reported, message)| reported == reason && message.contains(text))
         })

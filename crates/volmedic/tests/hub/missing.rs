@@ -41,7 +41,7 @@ async fn without_its_resources_the_hub_waits_for_them_and_all_else_works() {
     controller.wait_log("watching").await;
     objects::set_node_ready(&stage.client, &failing, "Unknown").await.expect("the node's status");
     let events = Api::<Event>::namespaced(stage.client.clone(), &stage.namespace);
-    until("the node's failure is told on the claim", || async {
+    until("the node's failure is reported on the claim", || async {
         let reported = events.list(&ListParams::default().fields("involvedObject.name=there")).await?;
         Ok::<_, kube::Error>(reported.iter().any(|event| event.reason.as_deref() == Some("NodeFailed")))
     })

@@ -25,7 +25,7 @@ async fn the_nodes_volumes_are_shown_with_their_pods_and_live() {
     // Health and pods come by different ways, in no order.
     let (place, vantage) = (format!("{}/data", stage.namespace), format!("host/{}", stage.node));
     chrome.wait_text(first, &[&place, "web", &stage.node, &vantage]);
-    assert_eq!(chrome.eval("window.marker"), 7, "the page was loaded anew");
+    assert_eq!(chrome.eval("window.marker"), 7, "the page was loaded again");
     inspect::assert_accessible(&mut chrome, "the list");
     chrome.screenshot("agent");
     for path in ["nodes", "source"] {

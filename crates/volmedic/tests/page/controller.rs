@@ -28,7 +28,7 @@ async fn the_drivers_volumes_are_shown_with_their_claims_and_live() {
     // Health, pods and nodes come by different ways, in no order.
     let place = format!("{}/data", stage.namespace);
     chrome.wait_text(first, &[&place, "web", &node, "controller", "the disk does not answer"]);
-    assert_eq!(chrome.eval("window.marker"), 7, "the page was loaded anew");
+    assert_eq!(chrome.eval("window.marker"), 7, "the page was loaded again");
     inspect::assert_accessible(&mut chrome, "the list");
     chrome.screenshot("controller");
     for path in ["nodes", "source"] {

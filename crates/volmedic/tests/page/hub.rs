@@ -125,7 +125,7 @@ async fn all_claims_are_shown_and_what_changes_is_shown_as_it_changes() {
     scene.chrome.wait(&format!("{FIRST}.innerText.includes('IOHung')"));
     scene.chrome.wait("document.getElementById('announce').textContent.includes('is ')");
     scene.chrome.wait("document.title.startsWith('1 inaccessible, 1 degraded, 2 unknown, 11 healthy')");
-    assert_eq!(scene.chrome.eval("window.marker"), 7, "the page was loaded anew");
+    assert_eq!(scene.chrome.eval("window.marker"), 7, "the page was loaded again");
     let focus = scene.chrome.text("document.activeElement.getAttribute('href')");
     assert!(focus.contains("data-03"), "the keyboard's place was lost: {focus}");
     let vantage = format!("host/{node}");

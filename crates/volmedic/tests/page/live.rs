@@ -21,7 +21,7 @@ fn a_change_is_shown_without_a_reload_and_the_past_is_drawn() {
         .chrome
         .wait("document.getElementById('announce').textContent.includes('is Degraded/OutOfCapacity')");
     stage.chrome.wait("document.querySelector('.changes li').innerText.includes('99 % used')");
-    assert_eq!(stage.chrome.eval("window.marker"), 7, "the page was loaded anew");
+    assert_eq!(stage.chrome.eval("window.marker"), 7, "the page was loaded again");
     let focus = stage.chrome.text("document.activeElement.getAttribute('href')");
     assert!(focus.contains("vol-05"), "the keyboard's place was lost: {focus}");
 

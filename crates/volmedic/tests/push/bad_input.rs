@@ -40,7 +40,7 @@ async fn what_may_not_be_said_is_refused_with_a_reason_and_nothing_is_stored() {
         (
             with(&|body| body["conditions"] = json!([sick["conditions"][0], sick["conditions"][0]])),
             422,
-            "conditions[1].reason: Degraded/DiskDegrading is told twice",
+            "conditions[1].reason: Degraded/DiskDegrading is given twice",
         ),
         (with(&|body| body["surprise"] = json!(1)), 400, "unknown field `surprise`"),
         (with(&|body| body["volume"] = json!({"driver": "d", "volumeHandle": "h"})), 400, "not both"),

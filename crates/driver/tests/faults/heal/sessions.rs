@@ -22,7 +22,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("who_uses_a_volume_goes_on_when_its_frozen_mounter_is_healed", frozen),
     ("a_session_survives_a_driver_that_was_restarted_before_its_mounter_died", restarted),
     ("many_users_go_on_however_often_the_mounter_dies_under_them", again_and_again),
-    ("with_driver_and_mounter_dead_the_volume_is_mounted_anew", lost),
+    ("with_driver_and_mounter_dead_the_volume_is_mounted_again", lost),
     ("nobody_waits_for_a_heal_longer_than_the_grace", forsaken),
     ("without_a_healer_a_dead_mounter_is_an_error_at_once", no_healer),
     ("staging_again_hands_the_session_over_too", staged_again),
@@ -77,7 +77,7 @@ fn dead() {
     assert!(answer.contains(HANDED_OVER), "{answer}");
     user.goes_on();
     assert_ne!(record(&driver, &volume).pid, killed.pid);
-    assert_eq!(mounts(&driver), before, "nothing was mounted anew");
+    assert_eq!(mounts(&driver), before, "nothing was mounted again");
     assert_eq!(fs::read_to_string(volume.target.join("a/b/old")).unwrap(), "old");
     fs::rename(volume.target.join("a/b"), volume.target.join("c")).unwrap();
     assert_eq!(fs::read_to_string(volume.staging.join("c/old")).unwrap(), "old");

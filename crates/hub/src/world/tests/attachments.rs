@@ -90,11 +90,7 @@ fn one_failed_try_that_is_followed_by_a_good_one_is_no_finding_and_tries_that_ke
     let decide = |world: &World, second| crate::decide(at(second), &world.facts(&key("a")), None, keep);
     world.put_attachment("x", &fails(10));
     let first = decide(&world, 10);
-    assert_eq!(
-        (first.action, first.due),
-        (crate::Action::Nothing, Some(at(30))),
-        "looked at again by itself"
-    );
+    assert_eq!((first.action, first.due), (crate::Action::Nothing, Some(at(30))), "checked again by itself");
     let unknown = crate::merge(at(10), &world.facts(&key("a")), None);
     assert!(
         unknown.headline.message.starts_with("the agent on node n1 has not stored a report yet"),

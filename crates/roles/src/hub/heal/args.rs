@@ -61,7 +61,7 @@ pub(crate) struct HealArgs {
     heal_per_node: usize,
     /// Maximum number of concurrent heals in the cluster.
     #[arg(long, default_value_t = 10, value_parser = count(1), value_name = "N")]
-    heal_immediately: usize,
+    heal_at_once: usize,
     /// Percentage of a driver's volumes, or of all volumes, above which unhealthy volumes stop all healing.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=100), value_name = "PERCENT")]
     heal_brake_percent: u32,
@@ -97,7 +97,7 @@ pub(crate) struct HealArgs {
     heal_recreate_pause: Duration,
     /// Maximum number of volumes whose pods are recreated at the same time.
     #[arg(long, default_value_t = 2, value_parser = count(1), value_name = "N")]
-    heal_recreate_immediately: usize,
+    heal_recreate_at_once: usize,
     /// Time for which an eviction that is refused, as by a PodDisruptionBudget, is requested again in one attempt.
     #[arg(long, default_value = "2m", value_parser = duration, value_name = "DURATION")]
     heal_recreate_patience: Duration,
@@ -179,7 +179,7 @@ impl HealArgs {
             debounce: signed(self.heal_recreate_debounce),
             tries: self.heal_recreate_tries,
             first_pause: signed(self.heal_recreate_pause),
-            budget: self.heal_recreate_immediately,
+            budget: self.heal_recreate_at_once,
             patience: signed(self.heal_recreate_patience),
             deadline: signed(self.heal_recreate_deadline),
             settle: signed(self.heal_recreate_settle),
@@ -195,7 +195,7 @@ impl HealArgs {
             tries: self.heal_tries,
             steady: signed(self.heal_steady),
             node_budget: self.heal_per_node,
-            cluster_budget: self.heal_immediately,
+            cluster_budget: self.heal_at_once,
             brake_percent: self.heal_brake_percent,
             brake_least: self.heal_brake_least,
             look_again: signed(self.heal_look_again),

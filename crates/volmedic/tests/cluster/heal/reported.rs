@@ -58,7 +58,7 @@ pub(super) fn times(clinic: &Clinic, object: &str, reason: &str) -> u64 {
 
 /// Waits until this was reported on an object with all of these words.
 pub(super) fn wait(clinic: &Clinic, object: &str, reason: &str, words: &[&str]) -> Reported {
-    clinic.stage.wait(&format!("{reason} with {words:?} is told on {object}"), || {
+    clinic.stage.wait(&format!("{reason} with {words:?} is reported on {object}"), || {
         let reported = everything(clinic);
         let is_it = |one: &&Reported| {
             one.on == object && one.reason == reason && words.iter().all(|word| one.message.contains(word))

@@ -91,13 +91,13 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         name: "a probe that failed heals",
         file: "crates/health/src/ledger/note.rs",
         right: "self.fail(policy, now, why, &mut news);\n            return news;",
-        wrong: "self.fail(policy, now, why, &mut news);\n            self.hold(policy, now, now, Conditions::default());\n            self.tell_difference(policy, now, &mut news);\n            return news;", // tidy-ok: code
+        wrong: "self.fail(policy, now, why, &mut news);\n            self.hold(policy, now, now, Conditions::default());\n            self.tell_difference(policy, now, &mut news);\n            return news;",
     },
     Mutation {
         name: "what is recalled counts as not reported",
         file: "crates/health/src/ledger/note.rs",
-        right: "self.told = self.held.iter().map(", // tidy-ok: code
-        wrong: "self.told = self.held.iter().take(0).map(", // tidy-ok: code
+        right: "self.held.iter().map(|held| Reported {",
+        wrong: "self.held.iter().take(0).map(|held| Reported {",
     },
     Mutation {
         name: "being seen again is reported at every probe",
@@ -216,8 +216,8 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "what was reported is not remembered",
         file: "crates/health/src/ledger/note.rs",
-        right: "                self.told.push(told);\n                continue;", // tidy-ok: code
-        wrong: "                drop(told);\n                continue;", // tidy-ok: code
+        right: "                self.reported.push(reported);\n                continue;",
+        wrong: "                drop(reported);\n                continue;",
     },
     Mutation {
         name: "two changes are flapping",

@@ -166,7 +166,7 @@ async fn fifty_claims_immediately_pull_the_brake() {
     let _hub = sim.hub();
     pass(6 * 3600).await;
     assert!(sim.evictions().is_empty());
-    assert!(sim.says("are ill at once"));
+    assert!(sim.says("are unhealthy at the same time"));
 }
 
 /// Of one workload never two pods at a time, whether they share a volume or have one each.

@@ -201,7 +201,7 @@ async fn many_other_volumes_that_fail_meanwhile_pull_the_brake() {
     assert_eq!(sim.evictions().len(), 1);
     let failures = failures(&sim);
     assert!(failures[0].0.contains("pod v-2 was not evicted: 3"), "{failures:?}");
-    assert!(failures[0].0.contains("are ill at once"), "{failures:?}");
+    assert!(failures[0].0.contains("are unhealthy at the same time"), "{failures:?}");
 }
 
 /// Consent counts when the attempt begins; taken back it counts no more.
