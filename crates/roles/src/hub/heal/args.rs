@@ -61,7 +61,7 @@ pub(crate) struct HealArgs {
     heal_per_node: usize,
     /// Maximum number of concurrent heals in the cluster.
     #[arg(long, default_value_t = 10, value_parser = count(1), value_name = "N")]
-    heal_at_once: usize,
+    heal_at_once: usize, // tidy-ok: the name of a flag
     /// Percentage of a driver's volumes, or of all volumes, above which unhealthy volumes stop all healing.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=100), value_name = "PERCENT")]
     heal_brake_percent: u32,
@@ -97,7 +97,7 @@ pub(crate) struct HealArgs {
     heal_recreate_pause: Duration,
     /// Maximum number of volumes whose pods are recreated at the same time.
     #[arg(long, default_value_t = 2, value_parser = count(1), value_name = "N")]
-    heal_recreate_at_once: usize,
+    heal_recreate_at_once: usize, // tidy-ok: the name of a flag
     /// Time for which an eviction that is refused, as by a PodDisruptionBudget, is requested again in one attempt.
     #[arg(long, default_value = "2m", value_parser = duration, value_name = "DURATION")]
     heal_recreate_patience: Duration,
