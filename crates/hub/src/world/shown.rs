@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_is_reported_of_each_change_once() {
+    fn a_listener_gets_each_change_once() {
         let mut world = world();
         let reported = Arc::new(Mutex::new(Vec::new()));
         let heard = reported.clone();

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_cannot_be_written_is_reported_to_those_who_should() {
+    fn a_device_that_cannot_be_written_is_reported_where_it_should_be_writable() {
         let protected = [Device { read_only: true, ..disk("sda") }];
         verdict(&protected, &["Inaccessible/ReadOnlyFilesystem"]);
         assert_eq!(check("sda", &protected, Image::Unknown, false, &mut None), []);

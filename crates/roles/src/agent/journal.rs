@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pod_is_reported_of_its_own_claim() {
+    fn each_pod_is_informed_of_its_own_claim() {
         let pod = |name: &str| ObjectRef::new(Kind::Pod, "shop", name, name);
         let claim = |pod: &ObjectRef| {
             (&*pod.name != "c").then(|| Arc::from(&*format!("claim of {}", &pod.name[..1])))

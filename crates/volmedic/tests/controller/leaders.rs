@@ -83,7 +83,7 @@ async fn the_other_takes_over_when_the_leader_is_killed_and_nothing_is_reported_
 }
 
 #[tokio::test]
-async fn a_leader_that_is_reported_to_end_gives_the_lease_up() {
+async fn a_leader_that_is_asked_to_end_gives_the_lease_up() {
     let stage = Stage::new(&[can::LIST_VOLUME_HEALTH]).await;
     stage.claims(&["data"]).await;
     let (leader, standby) = stage.two_replicas(&LONG).await;

@@ -23,7 +23,7 @@ fn ctrl_c_leaves_nothing_behind() {
 }
 
 #[test]
-fn being_reported_to_end_immediately_leaves_nothing_behind() {
+fn a_signal_to_end_leaves_nothing_behind() {
     let room = Room::new();
     let mut demo = room.start(&["--headless"]);
     demo.wait("the reference driver is running");

@@ -38,7 +38,7 @@ fn nothing_installed() {
 }
 
 #[tokio::test]
-async fn who_may_read_nothing_is_reported_so() {
+async fn who_may_read_nothing_is_informed() {
     let config = whole().kubeconfig_of("nobody", "shop").await;
     let output = volmedic().args(["doctor", "--kubeconfig"]).arg(&config).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));

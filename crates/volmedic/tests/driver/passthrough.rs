@@ -132,7 +132,7 @@ async fn a_full_volume_is_full_and_has_room_again() {
 }
 
 #[tokio::test]
-async fn a_volume_reported_to_fail_fails_until_reported_otherwise() {
+async fn a_volume_set_to_fail_fails_until_set_otherwise() {
     let (ground, mut csi, id, root) = mounted(1 << 30).await;
     fs::write(root.join("file"), "x").unwrap();
     let fails = || fs::read_dir(&root).is_err_and(|error| error.raw_os_error() == Some(5));

@@ -47,7 +47,7 @@ fn is_coloured(text: &str) -> bool {
 
 /// The claims are not sent before the line about the wait was seen, however long that takes.
 #[test]
-fn anyone_who_waits_is_reported_what_for() {
+fn a_user_who_waits_sees_what_for() {
     const WAIT: &str = "reading the cluster …";
     let (seen, is_seen) = channel();
     let is_seen = Mutex::new(is_seen);

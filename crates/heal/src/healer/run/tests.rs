@@ -434,7 +434,7 @@ async fn who_does_not_lead_any_more_does_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_person_without_a_relay_is_reported_so_immediately() {
+async fn a_person_without_a_relay_is_informed_immediately() {
     let world = World::new(|_| Outcome::Well { message: "done".into() });
     let running = Running::start(&world);
     let answer = running.handle.person("ns", "claim", false).await.unwrap();

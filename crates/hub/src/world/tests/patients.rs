@@ -71,7 +71,7 @@ fn volumes_in_use_are_counted_once_for_each_node() {
 }
 
 #[test]
-fn anyone_who_follows_hears_of_all_claims_first_and_then_of_changes() {
+fn a_follower_gets_all_claims_first_and_then_changes() {
     let mut world = world();
     assert!(world.take_followed().is_empty(), "nobody follows");
     world.follow();
