@@ -338,7 +338,7 @@ pub struct VolumeHealthStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::HANDLE))]
     pub volume_handle: Option<String>,
-    /// Everybody who checks it and says something, each on its own.
+    /// Every vantage that says something of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = limit::VANTAGES),
