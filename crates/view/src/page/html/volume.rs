@@ -69,7 +69,7 @@ pub(in crate::page) fn volume(about: &About, shown: &Volume<'_>) -> Markup {
             (chart::draw(&timeline::lanes_with(story, seen_by, *now), *window, *now))
         }
         @if !heals.is_empty() { (attempts(heals, *now)) }
-        section aria-labelledby="told" {
+        section aria-labelledby="reported" {
             h2 #reported { "What was reported" }
             @if story.is_empty() { p.muted { "Nothing yet." } } @else { (listed(story)) }
         }
