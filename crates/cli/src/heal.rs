@@ -1,4 +1,4 @@
-//! The heal command: a person asks the healer in the hub to have one claim's volume repaired.
+//! The heal command: a person asks the healer in the hub to have one claim's volume healed.
 
 mod approve;
 mod ask;
@@ -21,7 +21,7 @@ use volmedic_runtime::flags::positive;
 /// A guard stands in the way.
 const REFUSED: u8 = 3;
 
-/// Ask the healer to have the volume of a claim repaired now, or what would stand in the way.
+/// Ask the healer to have the volume of a claim healed now, or what would stand in the way.
 ///
 /// A person stands above the pause after a try, the give-up and the consent, and above nothing else. Anyone who may change
 /// the claim may ask. The hub must run with --heal. With --approve nothing is asked: it records consent to one remedy, for

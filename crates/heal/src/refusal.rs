@@ -252,7 +252,7 @@ impl fmt::Display for Refusal {
             ),
             Self::Observe { by, remedy: _ } => write!(
                 f,
-                "healing only observes {by}; it would ask the node plugin to repair the volume. Set the claim's annotation \
+                "healing only observes {by}; it would ask the node plugin to heal the volume. Set the claim's annotation \
                  volmedic.dev/heal to auto or approve, or run `volmedic heal` for it"
             ),
             Self::AwaitingApproval { by, remedy } => {

@@ -1,5 +1,8 @@
 //! Staging: the device attached, the file system made if there is none, and mounted once for the whole node.
 
+use std::thread::sleep;
+use std::time::Duration;
+
 use super::{Node, expected_at_staging, lets_go, occupied};
 use crate::error::{Error, Result};
 use crate::filesystem::{Content, Filesystem, content};
@@ -9,6 +12,10 @@ use crate::mounter;
 use crate::paths::{Place, There};
 use crate::record::{Access, Kind, NodeRecord, Staged, VolumeRecord};
 use crate::request::Capability;
+
+/// How often a file system is made while the tool finds the device in use.
+const FORMAT_TRIES: u32 = 5;
+const FORMAT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Node {
     pub(crate) fn stage(&self, id: &str, place: &Place, wanted: &Capability, readonly: bool) -> Result<()> {
@@ -114,8 +121,7 @@ impl Node {
             record.formatting = true;
             self.write(id, record)?;
         }
-        device.wait_until_free()?;
-        wanted.make(&device.path())?;
+        make_filesystem(wanted, device)?;
         record.formatting = false;
         self.write(id, record)
     }
@@ -201,4 +207,22 @@ fn wrong_content(volume: &str, wanted: Filesystem, found: &str) -> Error {
         volume,
         format_args!("{wanted} is wanted but it holds {found}; data is never formatted over"),
     )
+}
+
+/// A process that wanted the same free number, and lost, has the device claimed for a moment. A tool that finds it so refuses.
+fn make_filesystem(wanted: Filesystem, device: LoopDevice) -> Result<()> {
+    let mut tries = FORMAT_TRIES;
+    loop {
+        device.wait_until_free()?;
+        tries -= 1;
+        match wanted.make(&device.path()) {
+            Err(error) if tries > 0 && says_in_use(&error) => sleep(FORMAT_PAUSE),
+            made => return made,
+        }
+    }
+}
+
+fn says_in_use(error: &Error) -> bool {
+    let words = error.to_string().to_lowercase();
+    words.contains("in use") || words.contains("busy")
 }

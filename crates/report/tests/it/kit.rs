@@ -308,7 +308,7 @@ impl Desk {
     /// (status/reason) of the stored conditions, sorted.
     pub(crate) async fn stored(&self, handle: &str) -> Vec<String> {
         let (stored, status) = if self.in_volume_healths {
-            (self.controller_report(handle).await, "errorCode")
+            (self.controller_report(handle).await, "severity")
         } else {
             (self.health_status(handle).await, "status")
         };

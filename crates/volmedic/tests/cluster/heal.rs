@@ -106,7 +106,7 @@ fn each_in_its_own_way(clinic: &Clinic, writers: &[Writer; 3]) {
     ));
     reports_its_story(clinic, &approve.pvc());
 
-    let would = ["only observes", "it would ask the node plugin to mend the volume"];
+    let would = ["only observes", "it would ask the node plugin to heal the volume"];
     for object in [observe.pvc(), observe.pod()] {
         assert_eq!(reported::wait(clinic, &object, SKIPPED, &would).count, 1);
         assert!(reported::on(clinic, &object, STARTED).is_empty());

@@ -203,7 +203,7 @@ impl Stage {
         let (stored, status) = if server_has(Feature::ClaimHealth) {
             (self.health_in_claim(claim).await, "status")
         } else {
-            (self.health_in_volume_health(claim).await, "errorCode")
+            (self.health_in_volume_health(claim).await, "severity")
         };
         let conditions = stored["healthConditions"].as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -55,7 +55,7 @@ async fn observe_says_once_what_it_would_do_and_the_claims_word_counts_immediate
     ward.claim("data", None).await;
     ward.claim("off", Some("off")).await;
     ward.unhealthy(&["data", "off"]).await;
-    let text = "healing only observes by default; it would ask the node plugin to mend the volume";
+    let text = "healing only observes by default; it would ask the node plugin to heal the volume";
     ward.wait_reported("data", "HealingSkipped", text).await;
     assert!(ward.fake.asked().is_empty());
     let namespace = ward.stage.namespace.as_str();
