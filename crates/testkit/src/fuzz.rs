@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::digest::hex_digest;
 use crate::seed::seed;
 
-/// For how many seconds inputs are mutated. Without it, their number is [`USUAL`].
+/// For how many seconds inputs are mutated. Without it, their number is `USUAL`.
 pub const SECONDS: &str = "VOLMEDIC_FUZZ_SECONDS";
 /// A file that has the input that is being run, which is left behind if the process dies of it.
 pub const CURRENT: &str = "VOLMEDIC_FUZZ_CURRENT";
